@@ -28,6 +28,10 @@ static const struct {
         {"n_dense", offsetof(struct gpt, n_dense), 0, GPT_MAX_LAYERS - 1},
         {"dense_inner", offsetof(struct gpt, dense_inner), 0, GPT_MAX_INNER},
         {"head_size", offsetof(struct gpt, head_size), 0, GPT_MAX_WIDTH},
+        {"q_rank", offsetof(struct gpt, q_rank), 0, GPT_MAX_WIDTH},
+        {"kv_rank", offsetof(struct gpt, kv_rank), 0, GPT_MAX_WIDTH},
+        {"rope_size", offsetof(struct gpt, rope_size), 0, GPT_MAX_WIDTH},
+        {"value_size", offsetof(struct gpt, value_size), 0, GPT_MAX_WIDTH},
 };
 
 int gpt_check(const struct gpt *gpt, struct rv_error_info *err)
@@ -47,7 +51,14 @@ int gpt_check(const struct gpt *gpt, struct rv_error_info *err)
 static bool same_scaling(const struct rope_scaling *a, const struct rope_scaling *b)
 {
         return a->type == b->type && a->factor == b->factor && a->low == b->low && a->high == b->high &&
-               a->positions == b->positions && a->length == b->length;
+               a->positions == b->positions && a->length == b->length && a->mscale == b->mscale &&
+               a->mscale_all == b->mscale_all;
+}
+
+static bool same_latent(const struct gpt *a, const struct gpt *b)
+{
+        return a->q_rank == b->q_rank && a->kv_rank == b->kv_rank && a->rope_size == b->rope_size &&
+               a->value_size == b->value_size && a->rope_interleaved == b->rope_interleaved;
 }
 
 bool gpt_same(const struct gpt *a, const struct gpt *b)
@@ -55,7 +66,7 @@ bool gpt_same(const struct gpt *a, const struct gpt *b)
         return a->family == b->family && a->n_layer == b->n_layer && a->n_embd == b->n_embd &&
                a->n_head == b->n_head && a->vocab_size == b->vocab_size && a->n_positions == b->n_positions &&
                a->n_kv_head == b->n_kv_head && a->n_inner == b->n_inner && a->head_size == b->head_size &&
-               a->window == b->window && a->rope_theta == b->rope_theta &&
+               same_latent(a, b) && a->window == b->window && a->rope_theta == b->rope_theta &&
                same_scaling(&a->rope_scaling, &b->rope_scaling) && a->norm_epsilon == b->norm_epsilon &&
                a->n_expert == b->n_expert && a->n_expert_chosen == b->n_expert_chosen &&
                a->balance_loss == b->balance_loss && a->normalised_experts == b->normalised_experts &&
@@ -295,10 +306,12 @@ double gpt_batch_flops(const struct gpt *gpt, int64_t batch, int seq_len, enum r
 {
         const struct partition_products products = partition_products(gpt);
         double l = gpt->n_layer, h = gpt->n_embd, V = gpt->vocab_size, s = seq_len,
-               tokens = (double)batch * s, heads = (double)gpt->n_head * gpt_head_size(gpt);
-        double forward = tokens * (2 * (double)products.all + 4 * s * l * heads), head = 2 * tokens * h * V;
+               tokens = (double)batch * s, keys = (double)gpt->n_head * gpt_head_size(gpt),
+               values = (double)gpt->n_head * gpt_value_size(gpt);
+        double forward = tokens * (2 * (double)products.all + 2 * s * l * (keys + values)),
+               head = 2 * tokens * h * V;
         double again[RECOMPUTES] = {[RECOMPUTE_FULL] = forward - 2 * tokens * (double)products.unread,
-                                    [RECOMPUTE_SELECTIVE] = 2 * tokens * s * l * heads, /* Q K^T */
+                                    [RECOMPUTE_SELECTIVE] = 2 * tokens * s * l * keys, /* Q K^T */
                                     [RECOMPUTE_LAYER] = forward};
         return 3 * (forward + head) + again[recompute];
 }

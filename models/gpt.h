@@ -21,6 +21,7 @@ enum gpt_family {
         FAMILY_QWEN3,
         FAMILY_MIXTRAL,
         FAMILY_QWEN3_MOE,
+        FAMILY_DEEPSEEK_V3,
         FAMILIES
 }; /* a row each in models/families */
 
@@ -46,8 +47,11 @@ struct rope_scaling {
          * that turn more often than `high` are left alone. */
         double low, high;
         int positions;
-        /* Of yarn: by how much queries and keys are longer; 0: 0.1 ln factor + 1. */
+        /* Of yarn: by how much what is rotated is longer; 0: 0.1 ln factor + 1. */
         double length;
+        /* Of yarn in latent attention: `length` is the quotient of 0.1 mscale ln factor + 1 for these two,
+         * and scores are multiplied by the square of the second one's; 0: not given. */
+        double mscale, mscale_all;
 };
 
 struct gpt {
@@ -59,6 +63,12 @@ struct gpt {
         int n_kv_head;   /* heads of keys and values; 0: as many as n_head (gpt_kv_heads) */
         int n_inner;     /* width inside the MLP; 0: 4 n_embd (gpt_inner) */
         int head_size;   /* columns of a head; 0: n_embd / n_head (gpt_head_size) */
+        /* Multi-head latent attention, of whose heads head_size is the width of queries and keys: the columns
+         * that queries, and keys and values, are made of (q_rank 0: queries are made of the layer's input;
+         * kv_rank 0: attention is not of this kind); of a head's last columns, which are rotated; of a value.
+         * And whether pairs that turn with each other lie side by side. */
+        int q_rank, kv_rank, rope_size, value_size;
+        bool rope_interleaved;
         /* Tokens that a token's attention looks back on, itself with them (sliding_window); 0: all. Longer
          * sequences are refused (gpt_check_length), since no kernel leaves any out. */
         int window;
@@ -119,6 +129,16 @@ static inline int gpt_kv_heads(const struct gpt *gpt)
 static inline int gpt_head_size(const struct gpt *gpt)
 {
         return gpt->head_size ? gpt->head_size : gpt->n_embd / gpt->n_head;
+}
+/* Returns the columns of a head that rotary positions turn. */
+static inline int gpt_rope_size(const struct gpt *gpt)
+{
+        return gpt->rope_size ? gpt->rope_size : gpt_head_size(gpt);
+}
+/* Returns the columns of a head's value as the model has them; a kernel of attention may be given more. */
+static inline int gpt_value_size(const struct gpt *gpt)
+{
+        return gpt->value_size ? gpt->value_size : gpt_head_size(gpt);
 }
 /* Returns the width inside the MLP, in elements. */
 static inline int gpt_inner(const struct gpt *gpt)

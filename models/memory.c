@@ -135,14 +135,16 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
         const struct work *work = &plan->work;
         double N = (double)work->micro_batch_size * work->seq_len, C = gpt->n_embd;
         /* Elements a token. A block stores two norms, two residuals, queries, keys and values, twice if they
-         * are normalised, and what attention makes of them, and no more than three times the MLP's width in
-         * it. Of attention a head has a row of scores, or, fused, one number, which is as wide as two
-         * elements at most. */
+         * are normalised, and what attention makes of them, what latent ones are made of and its norms, and
+         * no more than three times the MLP's width in it. Of attention a head has a row of scores, or, fused,
+         * one number, which is as wide as two elements at most. */
         double attention = (work->fused ? 2.0 : (double)work->seq_len) * gpt->n_head;
         double heads = (double)gpt->n_head * gpt_head_size(gpt),
+               latent = 2.0 * gpt->q_rank + 2.0 * gpt->kv_rank + gpt->rope_size + 2,
                experts = gpt->n_expert_chosen * (4 * C + 3.0 * gpt_inner(gpt)) + 8.0 * gpt->n_expert,
                inner = 3.0 * gpt_inner(gpt) + 3.0 * gpt->dense_inner + experts,
-               block = 4 * C + 7 * heads + inner + attention + 8, ends = 4 * C + 2.0 * gpt->vocab_size;
+               block = 4 * C + 7 * heads + latent + inner + attention + 8,
+               ends = 4 * C + 2.0 * gpt->vocab_size;
         double slot = N * (gpt->n_layer * block + ends);
         double parameters = 2.0 * (double)gpt_parameters(gpt);
         double staged = plan->stage_messages ? plan->slots + plan->input_buffers + plan->gradient_buffers : 0;

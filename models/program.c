@@ -576,10 +576,44 @@ int program_rope(struct program *p, int qkv, int64_t heads, const struct rope_an
         const int rotated = in_place(p, qkv);
         struct step *step = emit(p, KERNEL_ROPE, 1, (struct view[]){token_rows(p, rotated)});
         step->heads = (int)(heads + (p->values[qkv].extent[2] - heads) / 2);
-        const double scalars[STEP_SCALARS] = {
-                angles->theta, 1, angles->taken, angles->by_frequency, angles->by_column, angles->constant};
+        const double scalars[] = {angles->theta,   1, angles->taken, angles->by_frequency, angles->by_column,
+                                  angles->constant};
         memcpy(step->scalar, scalars, sizeof scalars);
         return rotated;
+}
+
+void program_split_columns(struct program *p, int x, int64_t width, int parts[2])
+{
+        const int64_t *e = p->values[x].extent, widths[] = {width, e[2] - width};
+        for (int i = 0; i < 2; i++)
+                parts[i] = activation(p, p->values[x].name, 3, (int64_t[]){e[0], e[1], widths[i]});
+        emit(p, KERNEL_SPLIT_COLUMNS, 3,
+             (struct view[]){token_rows(p, parts[0]), token_rows(p, parts[1]), token_rows(p, x)});
+}
+
+int program_latent_qkv(struct program *p, int q, int kv, int shared, const struct latent_heads *of)
+{
+        const int64_t *e = p->values[q].extent, H = e[2], hs = e[3];
+        assert(of->values <= hs && p->values[kv].extent[3] == hs - p->values[shared].extent[2] + of->values);
+        const int qkv = activation(p, "qkv", 4, (int64_t[]){e[0], e[1], 3 * H, hs});
+        struct step *step = emit(p, KERNEL_LATENT_QKV, 4,
+                                 (struct view[]){token_rows(p, qkv), token_rows(p, q), token_rows(p, kv),
+                                                 token_rows(p, shared)});
+        step->heads = (int)H;
+        const struct rope_angles *a = &of->angles;
+        const double scalars[STEP_SCALARS] = {a->theta,     of->length,  a->taken,       a->by_frequency,
+                                              a->by_column, a->constant, of->interleaved};
+        memcpy(step->scalar, scalars, sizeof scalars);
+        return qkv;
+}
+
+int program_narrow(struct program *p, int x, int64_t width)
+{
+        const struct value of = p->values[x];
+        const int y = activation(p, of.name, 4, (int64_t[]){of.extent[0], of.extent[1], of.extent[2], width});
+        const unsigned char rows = axes_between(0, 3), cols = axes_between(3, 4);
+        emit(p, KERNEL_NARROW, 2, (struct view[]){view(y, rows, cols), view(x, rows, cols)});
+        return y;
 }
 
 int program_grouped_attention(struct program *p, int qkv, int64_t heads, double scale)
@@ -696,6 +730,13 @@ static const struct view *view_with(const struct step *step, enum operand_extent
         return NULL;
 }
 
+/* The columns of a step's first tensor of such an extent; 0: it has none. */
+static int64_t columns_with(const struct program *p, const struct step *step, enum operand_extent extent)
+{
+        const struct view *v = view_with(step, extent);
+        return v ? extent_of(p, &p->values[v->value], v->cols, 0) : 0;
+}
+
 /* How many experts each token has, by the first index of a step that says it; 0: none does. */
 static int64_t chosen_experts(const struct program *p, const struct step *step)
 {
@@ -759,6 +800,8 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
                 kernel.group = (unsigned char)(value->extent[2] / step->heads);
         if (kernel_descriptor(step->kind)->heads)
                 kernel.k = value->extent[value->axes - 1];
+        kernel.k += columns_with(p, step, EXTENT_ROWS_K) + columns_with(p, step, EXTENT_SHARED);
+        kernel.l = columns_with(p, step, EXTENT_ROWS_L);
         if (!a)
                 kernel.k += step->kind == KERNEL_EXPERT_ENDS ? p->expert_ranks : chosen_experts(p, step);
         if (step->kind == KERNEL_WEIGHTED_SWIGLU || step->kind == KERNEL_WEIGHTED_SWIGLU_BACKWARD)

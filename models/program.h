@@ -20,7 +20,7 @@ enum {
         PROGRAM_VALUES = 160,
         PROGRAM_STEPS = 96,
         PROGRAM_TENSORS = 24,
-        STEP_SCALARS = 6
+        STEP_SCALARS = 7
 };
 
 /* Kinds of layers: a model is an embedding, blocks, and a head. Where blocks are mixtures of experts, the
@@ -119,8 +119,8 @@ struct step {
         /* It may be run for some rows of tokens after others: logits, and what is made of them. */
         unsigned char chunked;
         double scalar[STEP_SCALARS]; /* what runtime/device/kernels.h says of the kind's scalars */
-        /* Of rope: the heads that it rotates; of norms of heads: those of queries; of grouped attention:
-         * those of keys and values. Of all shards. */
+        /* Of rope: the heads that it rotates; of norms of heads and of latent attention: those of queries; of
+         * grouped attention: those of keys and values. Of all shards. */
         int heads;
         /* Steps with the same number belong together: what they gather, or run again, comes before the first
          * of them. */
@@ -232,6 +232,23 @@ struct rope_angles {
         double theta, taken, by_frequency, by_column, constant;
 };
 int program_rope(struct program *, int qkv, int64_t heads, const struct rope_angles *);
+/* The first `width` columns of x (B,T,C), and the others, each in memory of their own. */
+void program_split_columns(struct program *, int x, int64_t width, int parts[2]);
+/* Queries, keys and values (B,T,3 H,hs), as the grouped attention has them, of multi-head latent attention
+ * (DeepSeek-AI 2024): from queries (B,T,H,hs); from kv (B,T,H,...), which has of each head the first columns
+ * of its key and then its value, of `values` columns, behind which zeros are put; and from the last columns
+ * of every key (B,T,rotated), which all heads share. The last columns of queries, and what is shared, are
+ * rotated by their positions and multiplied by `length`. `interleaved`: columns that turn with each other lie
+ * side by side, and half a width apart afterwards. */
+struct latent_heads {
+        int64_t values;
+        struct rope_angles angles;
+        double length;
+        bool interleaved;
+};
+int program_latent_qkv(struct program *, int q, int kv, int shared, const struct latent_heads *);
+/* The first `width` columns of each head of x (B,T,H,hs). */
+int program_narrow(struct program *, int x, int64_t width);
 /* Causal attention from qkv (B,T,3,H,hs) to (B,T,H,hs), as two products and a softmax between them. */
 int program_attention(struct program *, int qkv);
 /* Causal attention from (B,T, heads + 2 kv_heads, hs) to (B,T,heads,hs), where several heads of queries

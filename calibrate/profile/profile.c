@@ -342,6 +342,14 @@ static int read_experts(struct reader *r, struct place where, const json_t *obje
         return rc;
 }
 
+/* The fourth width of a kind that has one. */
+static int read_width(struct reader *r, struct place where, const json_t *object, struct kernel *kernel)
+{
+        kernel->l = 0;
+        return json_object_get(object, "l") ? read_int(r, where, object, "l", 1, INT64_MAX, &kernel->l)
+                                            : RV_OK;
+}
+
 static int read_kernel_point(struct reader *r, struct place where, const json_t *object,
                              struct kernel_point *point)
 {
@@ -354,6 +362,7 @@ static int read_kernel_point(struct reader *r, struct place where, const json_t 
             (rc = read_int(r, where, object, "batch", 1, INT64_MAX, &kernel->batch)) == RV_OK &&
             (rc = read_group(r, where, object, kernel)) == RV_OK &&
             (rc = read_experts(r, where, object, kernel)) == RV_OK &&
+            (rc = read_width(r, where, object, kernel)) == RV_OK &&
             (rc = read_flag(r, where, object, "transpose_a", &kernel->transpose_a)) == RV_OK &&
             (rc = read_flag(r, where, object, "transpose_b", &kernel->transpose_b)) == RV_OK &&
             (rc = read_flag(r, where, object, "accumulate", &kernel->accumulate)) == RV_OK &&
@@ -410,6 +419,12 @@ static void lend_models(struct profile_load *load)
                     {KERNEL_PERMUTE, KERNEL_SWIGLU},
                     {KERNEL_UNPERMUTE, KERNEL_SWIGLU},
                     {KERNEL_EXPERT_ENDS, KERNEL_SWIGLU},
+                    {KERNEL_SPLIT_COLUMNS, KERNEL_SWIGLU},
+                    {KERNEL_JOIN_COLUMNS, KERNEL_SWIGLU},
+                    {KERNEL_NARROW, KERNEL_SWIGLU},
+                    {KERNEL_WIDEN, KERNEL_SWIGLU},
+                    {KERNEL_LATENT_QKV, KERNEL_SWIGLU},
+                    {KERNEL_LATENT_QKV_BACKWARD, KERNEL_SWIGLU},
                     {KERNEL_WEIGHTED_SWIGLU, KERNEL_SWIGLU},
                     {KERNEL_WEIGHTED_SWIGLU_BACKWARD, KERNEL_SWIGLU_BACKWARD},
                     {KERNEL_GROUPED_MATMUL, KERNEL_MATMUL},
@@ -849,6 +864,8 @@ static json_t *kernel_point_json(const struct kernel_point *point)
                 json_object_set_new(object, "group", json_integer(kernel_group(kernel)));
         if (kernel->experts)
                 json_object_set_new(object, "experts", json_integer(kernel->experts));
+        if (kernel->l)
+                json_object_set_new(object, "l", json_integer((json_int_t)kernel->l));
         set_error(object, point->error);
         return object;
 }
@@ -1197,6 +1214,8 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
                 snprintf(group, sizeof group, ", group %d", kernel_group(kernel));
         if (kernel->experts)
                 snprintf(group, sizeof group, ", %d experts", kernel->experts);
+        if (kernel->l)
+                snprintf(group, sizeof group, ", l %lld", (long long)kernel->l);
         return rv_fail(err, RV_EINPUT,
                        "profile %.160s has no %s of kernel %s (batch %lld, m %lld, n %lld, k %lld%s) under a "
                        "load of %d rank%s; %s",

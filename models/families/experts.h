@@ -14,6 +14,11 @@ struct experts_block {
         struct llama_block attention;
 };
 
+/* What files of most families call these. */
+#define EXPERTS_NAMES                                                                                        \
+        .router = "mlp.gate",                                                                                \
+        .names = {"mlp.experts.%d.gate_proj", "mlp.experts.%d.up_proj", "mlp.experts.%d.down_proj"}
+
 /* The norm, the mixture and, of models that have them, the experts that all tokens share, of x, with the sum
  * of all, which is returned; and a whole block. */
 int experts_mlp(struct program *, const struct gpt *, int x, const struct experts_block *);

@@ -44,19 +44,23 @@ int llama_attention(struct program *p, const struct gpt *gpt, const struct work 
         return add_to(p, x, "self_attn.o_proj", y, has->output_bias);
 }
 
-void llama_block(struct program *p, const struct gpt *gpt, const struct work *work,
-                 const struct llama_block *has)
+void llama_mlp(struct program *p, const struct gpt *gpt, int middle, bool bias)
 {
         const int64_t C = gpt->n_embd, F = gpt_inner(gpt);
         enum { HALVES = 1, INNER = 1 };
         const struct linear_piece gates_of[] = {{"mlp.gate_proj", F}, {"mlp.up_proj", F}};
-        const int middle = llama_attention(p, gpt, work, has);
         const int norm_2 = program_rmsnorm(p, "post_attention_layernorm", middle, gpt->norm_epsilon);
         int gates = program_linear_of(p, 2, gates_of, norm_2, 2, (int64_t[]){2, F}, HALVES);
-        if (has->mlp_bias)
+        if (bias)
                 gates = program_bias_of(p, 2, gates_of, gates);
         const int y = program_linear(p, "mlp.down_proj", program_swiglu(p, gates), 1, &C, INNER);
-        program_output(p, add_to(p, middle, "mlp.down_proj", y, has->mlp_bias));
+        program_output(p, add_to(p, middle, "mlp.down_proj", y, bias));
+}
+
+void llama_block(struct program *p, const struct gpt *gpt, const struct work *work,
+                 const struct llama_block *has)
+{
+        llama_mlp(p, gpt, llama_attention(p, gpt, work, has), has->mlp_bias);
 }
 
 void llama_head(struct program *p, const struct gpt *gpt, const struct work *work, bool loss_only)

@@ -14,8 +14,10 @@ struct llama_block {
 };
 
 void llama_embedding(struct program *, const struct gpt *, const struct work *);
-/* A block up to the sum behind its attention, which it returns; and a whole one. */
+/* A block up to the sum behind its attention, which it returns; what is behind that sum, `middle`, up to the
+ * layer's output; and a whole one. */
 int llama_attention(struct program *, const struct gpt *, const struct work *, const struct llama_block *);
+void llama_mlp(struct program *, const struct gpt *, int middle, bool bias);
 void llama_block(struct program *, const struct gpt *, const struct work *, const struct llama_block *);
 void llama_head(struct program *, const struct gpt *, const struct work *, bool loss_only);
 

@@ -17,10 +17,7 @@ static void dense(struct program *p, const struct gpt *gpt, const struct work *w
 static void block(struct program *p, const struct gpt *gpt, const struct work *work)
 {
         experts_block(p, gpt, work,
-                      &(struct experts_block){.router = "mlp.gate",
-                                              .names = {"mlp.experts.%d.gate_proj", "mlp.experts.%d.up_proj",
-                                                        "mlp.experts.%d.down_proj"},
-                                              .normalised = gpt->normalised_experts,
+                      &(struct experts_block){EXPERTS_NAMES, .normalised = gpt->normalised_experts,
                                               .attention = {.head_norms = true,
                                                             .qkv_bias = gpt->attention_bias,
                                                             .output_bias = gpt->attention_bias}});

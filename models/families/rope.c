@@ -31,20 +31,32 @@ static const struct config_key llama3_keys[] = {
          .max = GPT_MAX_POSITIONS},
 };
 /* What transformers takes where the file does not say; of the length and the positions, see rope_read. */
+#define YARN_KEYS                                                                                            \
+        SCALED_KEYS, {"beta_slow", CONFIG_REAL, CONFIG_AT(rope_scaling.low),                                 \
+                      .min = 1e-6, .max = 1e6,  .absent = 1},                                                \
+                {"beta_fast", CONFIG_REAL, CONFIG_AT(rope_scaling.high),                                     \
+                 .min = 1e-6, .max = 1e6,  .absent = 32},                                                    \
+                {"attention_factor", CONFIG_REAL, CONFIG_AT(rope_scaling.length), .min = 1e-6, .max = 1e6},  \
+                {"original_max_position_embeddings", CONFIG_OPTIONAL, CONFIG_AT(rope_scaling.positions),     \
+                 .max = GPT_MAX_POSITIONS},                                                                  \
+        {                                                                                                    \
+                "truncate", CONFIG_ONLY, .right = { "true" }                                                 \
+        }
+
 static const struct config_key yarn_keys[] = {
-        SCALED_KEYS,
-        {"beta_slow", CONFIG_REAL, CONFIG_AT(rope_scaling.low), .min = 1e-6, .max = 1e6, .absent = 1},
-        {"beta_fast", CONFIG_REAL, CONFIG_AT(rope_scaling.high), .min = 1e-6, .max = 1e6, .absent = 32},
-        {"attention_factor", CONFIG_REAL, CONFIG_AT(rope_scaling.length), .min = 1e-6, .max = 1e6},
-        {"original_max_position_embeddings", CONFIG_OPTIONAL, CONFIG_AT(rope_scaling.positions),
-         .max = GPT_MAX_POSITIONS},
+        YARN_KEYS,
         {"mscale", CONFIG_ONLY, .right = {"null"}},
         {"mscale_all_dim", CONFIG_ONLY, .right = {"null"}},
-        {"truncate", CONFIG_ONLY, .right = {"true"}},
+};
+/* Of latent attention, which alone has two lengths. */
+static const struct config_key latent_yarn_keys[] = {
+        YARN_KEYS,
+        {"mscale", CONFIG_REAL, CONFIG_AT(rope_scaling.mscale), .max = 1e3},
+        {"mscale_all_dim", CONFIG_REAL, CONFIG_AT(rope_scaling.mscale_all), .max = 1e3},
 };
 
 #define KEYS(keys) keys, sizeof(keys) / sizeof *(keys)
-static const struct {
+static const struct type {
         const char *name;
         const struct config_key *keys;
         int count;
@@ -54,6 +66,13 @@ static const struct {
         [ROPE_LLAMA3] = {"llama3", KEYS(llama3_keys)},
         [ROPE_YARN] = {"yarn", KEYS(yarn_keys)},
 };
+static const struct type latent_yarn = {"yarn", KEYS(latent_yarn_keys)};
+
+static const struct type *type_of(const struct gpt *gpt)
+{
+        const enum rope_type type = gpt->rope_scaling.type;
+        return type == ROPE_YARN && gpt->kv_rank ? &latent_yarn : &types[type];
+}
 
 /* What the file says in either way; NULL: nothing. */
 static const json_t *find_object(const json_t *object, const char **key)
@@ -100,6 +119,12 @@ static int check_turns(const struct gpt *gpt, const char *path, const json_t *ro
         return RV_OK;
 }
 
+/* By how much yarn makes queries and keys longer. */
+static double longer(const struct rope_scaling *scaling, double mscale)
+{
+        return 0.1 * mscale * log(scaling->factor) + 1;
+}
+
 int rope_read(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
 {
         const char *where;
@@ -108,14 +133,16 @@ int rope_read(struct gpt *gpt, const char *path, const json_t *object, struct rv
         if (!rope)
                 return RV_OK;
         if (read_type(gpt, path, where, rope, err) != RV_OK ||
-            config_read(gpt, path, rope, types[scaling->type].keys, types[scaling->type].count, err) !=
-                    RV_OK ||
+            config_read(gpt, path, rope, type_of(gpt)->keys, type_of(gpt)->count, err) != RV_OK ||
             check_turns(gpt, path, rope, err) != RV_OK)
                 return RV_EINPUT;
         if (scaling->type == ROPE_YARN && !scaling->positions)
                 scaling->positions = gpt->n_positions;
         if (scaling->type == ROPE_YARN && scaling->length == 0)
-                scaling->length = 0.1 * log(scaling->factor) + 1;
+                scaling->length =
+                        scaling->mscale > 0 && scaling->mscale_all > 0
+                                ? longer(scaling, scaling->mscale) / longer(scaling, scaling->mscale_all)
+                                : longer(scaling, 1);
         return json_object_get(rope, "rope_theta")
                        ? file_need_real(path, rope, "rope_theta", 1, 1e12, &gpt->rope_theta, err)
                        : RV_OK;
@@ -123,18 +150,18 @@ int rope_read(struct gpt *gpt, const char *path, const json_t *object, struct rv
 
 void rope_write(const struct gpt *gpt, json_t *object)
 {
-        const enum rope_type type = gpt->rope_scaling.type;
-        if (type == ROPE_DEFAULT)
+        const struct type *type = type_of(gpt);
+        if (gpt->rope_scaling.type == ROPE_DEFAULT)
                 return;
-        json_t *rope = json_pack("{s:s}", "rope_type", types[type].name);
-        config_add(gpt, rope, types[type].keys, types[type].count);
+        json_t *rope = json_pack("{s:s}", "rope_type", type->name);
+        config_add(gpt, rope, type->keys, type->count);
         json_object_set_new(object, "rope_scaling", rope);
 }
 
 /* The column, as a fraction, that turns so many times in `positions` tokens. */
 static double column_of(const struct gpt *gpt, double turns)
 {
-        return gpt_head_size(gpt) * log(gpt->rope_scaling.positions / (turns * 2 * pi)) /
+        return gpt_rope_size(gpt) * log(gpt->rope_scaling.positions / (turns * 2 * pi)) /
                (2 * log(gpt->rope_theta));
 }
 
@@ -152,7 +179,7 @@ struct rope_angles rope_angles_of(const struct gpt *gpt)
                 angles.constant = s->high / (s->high - s->low);
         } else {
                 const double first = fmax(floor(column_of(gpt, s->high)), 0);
-                const double last = fmin(ceil(column_of(gpt, s->low)), gpt_head_size(gpt) - 1);
+                const double last = fmin(ceil(column_of(gpt, s->low)), gpt_rope_size(gpt) - 1);
                 angles.by_column = 1 / (last == first ? 0.001 : last - first);
                 angles.constant = -first * angles.by_column;
         }
@@ -162,4 +189,11 @@ struct rope_angles rope_angles_of(const struct gpt *gpt)
 double rope_length(const struct gpt *gpt)
 {
         return gpt->rope_scaling.type == ROPE_YARN ? gpt->rope_scaling.length : 1;
+}
+
+double rope_scores(const struct gpt *gpt)
+{
+        const struct rope_scaling *scaling = &gpt->rope_scaling;
+        const double length = scaling->mscale_all > 0 ? longer(scaling, scaling->mscale_all) : 1;
+        return length * length;
 }

@@ -20,4 +20,8 @@ struct rope_angles rope_angles_of(const struct gpt *);
 /* Returns by what queries and keys that are rotated are longer than before: of yarn more than 1. */
 double rope_length(const struct gpt *);
 
+/* Returns by what scores of latent attention are multiplied besides: of yarn with an mscale_all_dim more than
+ * 1. */
+double rope_scores(const struct gpt *);
+
 #endif

@@ -74,7 +74,7 @@ bool kernel_same(const struct kernel *a, const struct kernel *b)
         return a->kind == b->kind && a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b &&
                a->accumulate == b->accumulate && a->dtype == b->dtype && kernel_group(a) == kernel_group(b) &&
                a->experts == b->experts && a->batch == b->batch && a->m == b->m && a->n == b->n &&
-               a->k == b->k;
+               a->k == b->k && a->l == b->l;
 }
 
 /* Elements on and below the diagonal of a causal kernel's (m,n) matrices. */
@@ -107,6 +107,11 @@ static double extent_elements(enum operand_extent extent, const struct kernel *k
                 [EXTENT_QKV] = m * k * (1 + 2.0 / kernel_group(kernel)),
                 [EXTENT_HEADS] = k > 0 ? m * n / k : 0,
                 [EXTENT_2K] = 2 * k,
+                [EXTENT_ROWS_K] = m * k,
+                [EXTENT_ROWS_NK] = m * (n + k),
+                [EXTENT_ROWS_3N] = 3 * m * n,
+                [EXTENT_ROWS_L] = m * (double)kernel->l,
+                [EXTENT_SHARED] = m * k,
                 [EXTENT_TABLE] = m * n,
                 [EXTENT_TABLE_K] = m * n * k,
                 [EXTENT_EMN] = kernel->experts * m * n,

@@ -34,8 +34,14 @@ enum kernel_kind {
         KERNEL_HEAD_RMSNORM, /* y (m=N, n): x's first heads of k columns normalised, the others copied; rstd
                               */
         KERNEL_HEAD_RMSNORM_BACKWARD, /* dx (m=N, n) of dy, in place; adds into dw */
-        KERNEL_SWIGLU,                /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
-        KERNEL_SWIGLU_BACKWARD,       /* those rows' gradients, from dy (m,n) and them */
+        KERNEL_SPLIT_COLUMNS, /* a (m,n) and b (m,k): the first and the last columns of x (m, n + k) */
+        KERNEL_JOIN_COLUMNS,  /* x (m, n + k) = a (m,n) beside b (m,k) */
+        KERNEL_LATENT_QKV, /* queries, keys, values (m=N, 3 n) of q (m,n), kv (m,l), a key's columns (m,k) */
+        KERNEL_LATENT_QKV_BACKWARD, /* the gradients of those three */
+        KERNEL_NARROW,              /* y (m,n) = the first columns of x (m,k) */
+        KERNEL_WIDEN,               /* x (m,k) = y (m,n), and zeros behind its columns */
+        KERNEL_SWIGLU,              /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
+        KERNEL_SWIGLU_BACKWARD,     /* those rows' gradients, from dy (m,n) and them */
         /* Mixture of experts, with K = k experts for each of N tokens. Rows are then of tokens once for each
          * of their experts, those of the first expert first: N K rows, sorted by expert. */
         KERNEL_ROUTE,                    /* from logits (m=N, n=experts): experts, their weights, the order */
@@ -105,7 +111,7 @@ struct kernel {
         /* Of grouped products: the number of experts over which the rows are spread. */
         short experts;
         /* Dimensions that a kind does not use are 0, an unused batch is 1. */
-        int64_t batch, m, n, k;
+        int64_t batch, m, n, k, l;
 };
 
 /* ---- what is known of a kind ---- */
@@ -121,20 +127,25 @@ enum operand_type {
 
 /* How many elements an operand has, for each matrix of a batch. */
 enum operand_extent {
-        EXTENT_ONE,   /* a number, or an operand with a layout of its own: its bytes are not counted */
-        EXTENT_M,     /* one element a row; for kernels on flat arrays, the array */
-        EXTENT_2M,    /* two elements a row: means, and, ld[0] behind them, reciprocal standard deviations */
-        EXTENT_N,     /* one row, which all rows of the others share */
-        EXTENT_MN,    /* rows: the output of a product, and tensors that lie as it does */
-        EXTENT_M2N,   /* rows twice as wide: n gates, then the n values that they multiply */
-        EXTENT_MK,    /* the left operand of a product */
-        EXTENT_KN,    /* the right operand of a product */
-        EXTENT_EMN,   /* an (m,n) matrix for each expert */
-        EXTENT_EKN,   /* the right operand of a product for each expert */
-        EXTENT_QKV,   /* attention's queries, and the keys and values that a group of heads shares */
-        EXTENT_HEADS, /* n / k elements a row, one for each head */
-        EXTENT_2K,    /* two heads' columns, which all rows and heads of the others share */
-        EXTENT_TABLE, /* (m,n) elements, in rows of a table that tokens or an index choose */
+        EXTENT_ONE,    /* a number, or an operand with a layout of its own: its bytes are not counted */
+        EXTENT_M,      /* one element a row; for kernels on flat arrays, the array */
+        EXTENT_2M,     /* two elements a row: means, and, ld[0] behind them, reciprocal standard deviations */
+        EXTENT_N,      /* one row, which all rows of the others share */
+        EXTENT_MN,     /* rows: the output of a product, and tensors that lie as it does */
+        EXTENT_M2N,    /* rows twice as wide: n gates, then the n values that they multiply */
+        EXTENT_MK,     /* the left operand of a product */
+        EXTENT_KN,     /* the right operand of a product */
+        EXTENT_EMN,    /* an (m,n) matrix for each expert */
+        EXTENT_EKN,    /* the right operand of a product for each expert */
+        EXTENT_QKV,    /* attention's queries, and the keys and values that a group of heads shares */
+        EXTENT_HEADS,  /* n / k elements a row, one for each head */
+        EXTENT_2K,     /* two heads' columns, which all rows and heads of the others share */
+        EXTENT_ROWS_K, /* rows of k elements */
+        EXTENT_ROWS_NK, /* rows of n + k elements */
+        EXTENT_ROWS_3N, /* rows of 3 n elements */
+        EXTENT_ROWS_L,  /* rows of l elements */
+        EXTENT_SHARED,  /* rows of k elements, which all heads of the others share */
+        EXTENT_TABLE,   /* (m,n) elements, in rows of a table that tokens or an index choose */
         EXTENT_TABLE_K, /* (m k, n) elements of such a table: k rows for one of m */
         EXTENTS
 };
@@ -203,11 +214,12 @@ const struct kernel_descriptor *kernel_descriptor(enum kernel_kind kind);
 bool operand_read(const struct kernel_operand *operand, const struct kernel *kernel);
 bool operand_written(const struct kernel_operand *operand, const struct kernel *kernel);
 
-/* Whether an operand is a tensor of rows, (m,n) or (m,2n). */
+/* Whether an operand is a tensor of rows, (m,n), (m,2n), or of other widths. */
 static inline bool operand_has_rows(const struct kernel_operand *operand)
 {
         return operand->type == OPERAND_STORED &&
-               (operand->extent == EXTENT_MN || operand->extent == EXTENT_M2N);
+               (operand->extent == EXTENT_MN || operand->extent == EXTENT_M2N ||
+                (operand->extent >= EXTENT_ROWS_K && operand->extent <= EXTENT_SHARED));
 }
 /* Whether it is a vector, which every row reads or adds to. */
 static inline bool operand_is_vector(const struct kernel_operand *operand)
@@ -242,6 +254,15 @@ static inline int64_t operand_row_elements(const struct kernel_operand *operand,
                 return operand->type == OPERAND_INDEX ? kernel->k : 0;
         case EXTENT_HEADS:
                 return kernel->n / kernel->k;
+        case EXTENT_ROWS_K:
+        case EXTENT_SHARED:
+                return kernel->k;
+        case EXTENT_ROWS_NK:
+                return kernel->n + kernel->k;
+        case EXTENT_ROWS_3N:
+                return 3 * kernel->n;
+        case EXTENT_ROWS_L:
+                return kernel->l;
         default:
                 return 0;
         }

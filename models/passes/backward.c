@@ -367,6 +367,44 @@ static void attention(struct adjoint *a, const struct step *step)
         set_gradient(a, v[QKV].value, dqkv);
 }
 
+/* The gradient of what a step of rows made of one value, and of nothing else. */
+static struct view new_gradient_of(struct adjoint *a, const struct view *x)
+{
+        const int of = value_root(a->p, x->value);
+        assert(a->gradient[of] < 0);
+        set_gradient(a, of, new_gradient(a, of));
+        return of_value(*x, a->gradient[of]);
+}
+
+static void split_columns(struct adjoint *a, const struct view *first, const struct view *second,
+                          const struct view *x)
+{
+        const struct view left = of_value(*first, gradient_of(a, first->value));
+        const struct view right = of_value(*second, gradient_of(a, second->value));
+        emit(a, (struct step){.kind = KERNEL_JOIN_COLUMNS,
+                              .part = PART_INPUT,
+                              .view = {new_gradient_of(a, x), left, right}});
+}
+
+static void latent_qkv(struct adjoint *a, const struct step *step)
+{
+        enum { QKV, Q, KV, SHARED };
+        const struct view *v = step->view, dqkv = of_value(v[QKV], gradient_of(a, v[QKV].value));
+        struct step back = *step;
+        back.kind = KERNEL_LATENT_QKV_BACKWARD;
+        back.part = PART_INPUT;
+        for (int i = Q; i <= SHARED; i++)
+                back.view[i - 1] = new_gradient_of(a, &v[i]);
+        back.view[3] = dqkv;
+        emit(a, back);
+}
+
+static void narrow(struct adjoint *a, const struct view *y, const struct view *x)
+{
+        const struct view dy = of_value(*y, gradient_of(a, y->value));
+        emit(a, (struct step){.kind = KERNEL_WIDEN, .part = PART_INPUT, .view = {new_gradient_of(a, x), dy}});
+}
+
 /* ---- the adjoint of a step ---- */
 
 static void adjoint_of(struct adjoint *a, const struct step *step)
@@ -428,6 +466,15 @@ static void adjoint_of(struct adjoint *a, const struct step *step)
                 break;
         case KERNEL_ROPE:
                 rope(a, step);
+                break;
+        case KERNEL_SPLIT_COLUMNS:
+                split_columns(a, &v[0], &v[1], &v[2]);
+                break;
+        case KERNEL_LATENT_QKV:
+                latent_qkv(a, step);
+                break;
+        case KERNEL_NARROW:
+                narrow(a, &v[0], &v[1]);
                 break;
         case KERNEL_ROUTE:
                 route(a, step);

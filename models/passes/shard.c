@@ -110,9 +110,12 @@ static int written_rows_state(const struct program *p, const struct step *step, 
         return state < 0 ? state : state - p->values[rows_read(p, step)].axes + written->axes;
 }
 
+/* Whether a row has one of it, whatever heads the row is made of: of shards that have other heads each has
+ * all of it, or, of its gradient, a part of the sum. */
 static bool is_one_a_row(const struct kernel_operand *operand)
 {
-        return operand->extent == EXTENT_2M || operand->extent == EXTENT_M;
+        return operand->extent == EXTENT_2M || operand->extent == EXTENT_M ||
+               operand->extent == EXTENT_SHARED;
 }
 
 /* Of a vector that rows are summed into, or heads, of which each shard has others. */

@@ -109,6 +109,8 @@ struct device {
         int64_t later_bytes;
         int sharing; /* ranks of this machine that share the device's memory, this one too; 0: not known */
         int gpu;     /* cuda: which of the GPUs that this process sees */
+        /* The most columns of a head that fused attention has kernels for; 0: any number. */
+        int widest_head;
         /* Called with a sentence if the device fails later than a call could say (a kernel's bad access);
          * it does not return. May be set; NULL: the sentence goes to stderr and the process ends with
          * status 1. */

@@ -60,6 +60,25 @@
  *   are rotated, the first ones, whole heads; scalar[0]: theta; scalar[1]: 1, or -1 to rotate back, which is
  *   its gradient; scalar[2..5]: taken, by_frequency, by_column and constant of a scaling, 0 without one.
  *
+ * Columns of rows, copied:
+ *
+ * split_columns, p: a, b, x. a (m,n) and b (m,k) are the first n and the last k columns of x (m, n + k).
+ * join_columns, p: x, a, b. x (m, n + k) has a (m,n) and, behind it, b (m,k).
+ * narrow, p: y, x. y (m,n) is the first n columns of x (m,k).
+ * widen, p: x, y. The first n columns of x (m,k) are y (m,n), the others zeros.
+ *
+ * Multi-head latent attention (DeepSeek-AI 2024), whose keys are made of little: with `inner` heads of hs = n
+ * / inner columns, of which the last k turn, and values of l / inner - (hs - k) columns, at most hs.
+ *
+ * latent_qkv, p: qkv, q, kv, shared. Writes rows of all heads' queries, then keys, then values, each hs wide:
+ *   qkv (m, 3 n). Queries are those of q (m,n), their last k columns turned; keys the first hs - k columns of
+ *   their heads in kv (m,l) and behind them `shared` (m,k), turned; values the last columns of their heads in
+ *   kv, and zeros. Turned columns are rotated as rope does in heads of k columns, where scalar[6] is 0; else
+ *   columns 2 i and 2 i + 1 are rotated with each other and written to i and i + k / 2. Either way they are
+ *   multiplied by scalar[1]. ld[0], ld[1] and the other scalars are as rope's.
+ * latent_qkv_backward, p: dq, dkv, dshared, dqkv. Writes all of the three gradients; dshared is a sum over
+ *   heads.
+ *
  * Mixture of experts. N tokens have K experts each of E, and N K rows, sorted by expert; among those of one
  * expert the order is that of tokens. source[r] = token K + which of its experts (0 to K - 1) the row r is
  * for; place[token K + which] = r, its inverse; ends[e] = the row behind the last of expert e. All three are

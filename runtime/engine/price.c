@@ -27,7 +27,7 @@ struct pricing {
 static unsigned hash(const struct kernel *k)
 {
         uint64_t h = (uint64_t)k->kind * 8 + k->transpose_a * 4u + k->transpose_b * 2u + k->accumulate;
-        const int64_t sizes[] = {k->batch, k->m, k->n, k->k};
+        const int64_t sizes[] = {k->batch, k->m, k->n, k->k, k->l};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
                 h = (h ^ (uint64_t)sizes[i]) * 0x9e3779b97f4a7c15u;
         return (unsigned)(h >> 40) & (RECENT - 1);

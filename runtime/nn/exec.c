@@ -317,6 +317,11 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
                 args->ld[0] = step->heads / p->shards * kernel->k;
                 args->inner = (kernel->n + args->ld[0]) / 2;
                 break;
+        case KERNEL_LATENT_QKV:
+        case KERNEL_LATENT_QKV_BACKWARD:
+                args->ld[0] = nn->plan.work.seq_len;
+                args->inner = step->heads / p->shards;
+                break;
         case KERNEL_EXPERT_ENDS:
                 args->ld[0] = kernel->m * nn->stage.expert_rank;
                 args->ld[1] = kernel->m * kernel->k;

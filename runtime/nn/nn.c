@@ -219,6 +219,25 @@ static int allocate_stage(struct nn_stage *nn, bool optimizer, struct rv_error_i
         return status;
 }
 
+/* Whether the device has kernels for heads as wide as the stage's. */
+static int check_heads(const struct nn_stage *nn, struct rv_error_info *err)
+{
+        const int widest = nn->device->widest_head;
+        for (int i = 0; widest && i < LAYER_PASSES * LAYERS; i++) {
+                const struct exec_list *list = &nn->exec->list[i / LAYERS][i % LAYERS];
+                for (int s = 0; s < list->steps.count; s++) {
+                        const struct kernel *kernel = &list->kernel[s];
+                        if (kernel_descriptor(kernel->kind)->split == SPLIT_HEADS && kernel->k > widest)
+                                return rv_fail(
+                                        err, RV_ENOTBUILT,
+                                        "heads of %s have %lld columns; fused attention of device %s is "
+                                        "built for at most %d",
+                                        nn->gpt.name, (long long)kernel->k, nn->device->ops->name, widest);
+                }
+        }
+        return RV_OK;
+}
+
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
                          const struct memory_plan *plan, bool optimizer, struct rv_error_info *err)
 {
@@ -238,7 +257,7 @@ struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const str
         nn->layout = memory_layout(gpt, stage, plan);
         nn->loss_scale = 1;
         nn->parameters = partition_parameters(gpt, stage);
-        if (allocate_stage(nn, optimizer, err) != RV_OK) {
+        if (allocate_stage(nn, optimizer, err) != RV_OK || check_heads(nn, err) != RV_OK) {
                 nn_close(nn);
                 return NULL;
         }

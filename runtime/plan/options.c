@@ -114,9 +114,10 @@ static int check_split(const struct options *o, struct rv_error_info *err)
 static int check_kinds(const struct options *o, struct rv_error_info *err)
 {
         if (o->gpt.n_dense > 0 && o->zero == 3 && o->dp > 1)
-                return rv_fail(err, RV_EPLAN,
-                               "--zero 3 is not built for a model like %s, whose first blocks have no experts",
-                               o->gpt.name);
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--zero 3 is not built for a model like %s, whose first blocks have no experts",
+                        o->gpt.name);
         return 0;
 }
 

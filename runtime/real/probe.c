@@ -124,7 +124,7 @@ static int price_kernel(void *context, struct price *price, struct rv_error_info
         const struct probe *probe = ((const struct probed *)context)->probe;
         const struct kernel *kernel = &price->kernel;
         (void)err;
-        if (kernel->k > 0) /* of products, and attention is two or five of them */
+        if (kernel_descriptor(kernel->kind)->products > 0) /* attention is two or five of them */
                 price->seconds = kernel_flops(kernel) / probe->flops_per_second[kernel->dtype];
         else
                 price->seconds = kernel_bytes(kernel) / probe->bytes_per_second[kernel->dtype];

@@ -22,10 +22,10 @@ enum { MICRO_BATCHES = 32, REPEATS = 7 };
 static const double HELD = 1e-3; /* seconds */
 
 /* Kinds of kernels that take so long. */
-#define KIND(kind) (1u << (kind))
+#define KIND(kind) (UINT64_C(1) << (kind))
 static const struct load {
         const char *name;
-        unsigned held;
+        uint64_t held;
 } loads[] = {{"one kernel", KIND(KERNEL_SOFTMAX) | KIND(KERNEL_SOFTMAX_BACKWARD)},
              {"products", KIND(KERNEL_MATMUL)}};
 static const enum policy_id policies[] = {POLICY_AXONN, POLICY_1F1B};
@@ -40,7 +40,7 @@ static const char *const units[FIGURES] = {[BATCH] = "batch / its kernels",
 
 /* What the lane did: see device_record_fn. */
 struct kernels {
-        unsigned hold; /* kinds */
+        uint64_t hold; /* kinds */
         double seconds;
         int held;
 };
@@ -160,7 +160,7 @@ static double run_timed(struct bench *b, int *operations)
 }
 
 /* One batch: its figures, each of the rank where it is most; on rank 0. */
-static void run(struct bench *b, unsigned hold_kinds, double figures[FIGURES])
+static void run(struct bench *b, uint64_t hold_kinds, double figures[FIGURES])
 {
         enum { KERNELS = FIGURES, GATHERED };
         struct net *net = b->real.net;

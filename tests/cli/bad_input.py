@@ -536,7 +536,8 @@ def write_models(folder):
         "model_chosen": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5},
         "model_dense": {**qwen3_moe, "mlp_only_layers": [1]}, "model_first": {**qwen3_moe, "mlp_only_layers": [0]},
         "model_sparse": {**qwen3_moe, "decoder_sparse_step": 2},
-        "model_deepseek": {"model_type": "deepseek_v3"},
+        "model_deepseek": {"model_type": "deepseek_v3", "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+                           "qk_rope_head_dim": 4, "v_head_dim": 8, "first_k_dense_replace": 1},
     }
     for name, changes in variants.items():
         write(folder, name + ".json", json.dumps({**llama, **changes}, indent=1))

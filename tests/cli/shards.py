@@ -45,6 +45,11 @@ LIKE_LLAMA = {
     "a Qwen3": {"model_type": "qwen3", "head_dim": 6},
     "a Mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.01,
                   "output_router_logits": True},
+    "a DeepSeek-V3": {"model_type": "deepseek_v3", "num_key_value_heads": 8, "q_lora_rank": 14, "kv_lora_rank": 10,
+                      "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6, "first_k_dense_replace": 4},
+    "a DeepSeek-V3 whose queries are whole": {
+        "model_type": "deepseek_v3", "num_key_value_heads": 8, "q_lora_rank": None, "kv_lora_rank": 10, "qk_nope_head_dim": 6,
+        "qk_rope_head_dim": 4, "v_head_dim": 10, "rope_interleave": False, "first_k_dense_replace": 4},
 }
 LIKE_LLAMA_PLANS = [(1, 1, 2, "axonn", ()), (1, 1, 2, "axonn", SPLIT), (1, 2, 2, "axonn", ("--fusion", "off", *BUCKETS)),
                     (2, 1, 2, "1f1b", ("--recompute", "norms", "--clip", 0.1))]

@@ -147,6 +147,63 @@ void kernels_rope(struct device *device, const struct rope *rope, void *x, int64
                                                  rope->scaling[1], rope->scaling[2], rope->scaling[3]}});
 }
 
+void kernels_split_columns(struct device *device, void *a, void *b, const void *x, int64_t m, int64_t n,
+                           int64_t k)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_SPLIT_COLUMNS, .m = m, .n = n, .k = k},
+                       &(struct kernel_args){.p = {a, b, (void *)x}});
+}
+
+void kernels_join_columns(struct device *device, void *x, const void *a, const void *b, int64_t m, int64_t n,
+                          int64_t k)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_JOIN_COLUMNS, .m = m, .n = n, .k = k},
+                       &(struct kernel_args){.p = {x, (void *)a, (void *)b}});
+}
+
+void kernels_narrow(struct device *device, void *y, const void *wide, int64_t m, int64_t n, int64_t k)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_NARROW, .m = m, .n = n, .k = k},
+                       &(struct kernel_args){.p = {y, (void *)wide}});
+}
+
+void kernels_widen(struct device *device, void *wide, const void *y, int64_t m, int64_t n, int64_t k)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_WIDEN, .m = m, .n = n, .k = k},
+                       &(struct kernel_args){.p = {wide, (void *)y}});
+}
+
+static void launch_latent(struct device *device, const struct latent *of, enum kernel_kind kind,
+                          void *const p[4], int64_t B, int64_t T)
+{
+        kernels_launch(device,
+                       (struct kernel){.kind = kind,
+                                       .part = kind == KERNEL_LATENT_QKV_BACKWARD ? PART_INPUT : 0,
+                                       .m = B * T,
+                                       .n = of->heads * (of->copied + of->rotated),
+                                       .k = of->rotated,
+                                       .l = of->heads * (of->copied + of->values)},
+                       &(struct kernel_args){.p = {p[0], p[1], p[2], p[3]},
+                                             .ld = {T},
+                                             .inner = of->heads,
+                                             .scalar = {of->theta, of->length, of->scaling[0], of->scaling[1],
+                                                        of->scaling[2], of->scaling[3], of->interleaved}});
+}
+
+void kernels_latent_qkv(struct device *device, const struct latent *of, void *qkv, const void *q,
+                        const void *kv, const void *shared, int64_t B, int64_t T)
+{
+        void *const p[] = {qkv, (void *)q, (void *)kv, (void *)shared};
+        launch_latent(device, of, KERNEL_LATENT_QKV, p, B, T);
+}
+
+void kernels_latent_qkv_backward(struct device *device, const struct latent *of, void *dq, void *dkv,
+                                 void *dshared, const void *dqkv, int64_t B, int64_t T)
+{
+        void *const p[] = {dq, dkv, dshared, (void *)dqkv};
+        launch_latent(device, of, KERNEL_LATENT_QKV_BACKWARD, p, B, T);
+}
+
 void kernels_swiglu(struct device *device, void *y, const void *gu, int64_t m, int64_t n)
 {
         kernels_launch(device, (struct kernel){.kind = KERNEL_SWIGLU, .m = m, .n = n},

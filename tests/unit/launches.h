@@ -44,6 +44,25 @@ struct rope {
         double scaling[4]; /* taken, by_frequency, by_column, constant */
 };
 void kernels_rope(struct device *, const struct rope *, void *x, int64_t B, int64_t T);
+
+/* Of rows: a (m,n), b (m,k), x (m, n + k); y (m,n), wide (m,k). */
+void kernels_split_columns(struct device *, void *a, void *b, const void *x, int64_t m, int64_t n, int64_t k);
+void kernels_join_columns(struct device *, void *x, const void *a, const void *b, int64_t m, int64_t n,
+                          int64_t k);
+void kernels_narrow(struct device *, void *y, const void *wide, int64_t m, int64_t n, int64_t k);
+void kernels_widen(struct device *, void *wide, const void *y, int64_t m, int64_t n, int64_t k);
+
+struct latent {
+        int64_t heads, copied, rotated, values; /* columns of a head's key, and of its value */
+        bool interleaved;
+        double length, theta;
+        double scaling[4]; /* as rope's */
+};
+void kernels_latent_qkv(struct device *, const struct latent *, void *qkv, const void *q, const void *kv,
+                        const void *shared, int64_t B, int64_t T);
+void kernels_latent_qkv_backward(struct device *, const struct latent *, void *dq, void *dkv, void *dshared,
+                                 const void *dqkv, int64_t B, int64_t T);
+
 void kernels_swiglu(struct device *, void *y, const void *gu, int64_t m, int64_t n);
 void kernels_swiglu_backward(struct device *, void *dgu, const void *dy, const void *gu, int64_t m,
                              int64_t n);

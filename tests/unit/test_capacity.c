@@ -403,12 +403,12 @@ static void the_flags_of_a_change_say_what_it_is(void **state)
                 struct capacity_change changes[CAPACITY_CHANGES];
                 int count = capacity_changes(&o, &capacity, cost, &costs, changes);
                 for (int i = 0; i < count; i++) {
-                        char line[4096], *argv[32] = {"ranvier-test"};
+                        char line[sizeof changes[i].flags], *argv[32] = {"ranvier-test"};
                         int argc = 1;
                         struct options read = o;
                         struct rv_error_info err = {0};
                         struct capacity_need need;
-                        snprintf(line, sizeof line, "%s", changes[i].flags);
+                        memcpy(line, changes[i].flags, sizeof line);
                         take_off(line, &read);
                         for (char *at = strtok(line, " "); at; at = strtok(NULL, " "))
                                 argv[argc++] = at;

@@ -961,6 +961,153 @@ static void rotary_positions_conform(void **state)
                         check_rope(*state, &cases[i].rope, cases[i].B, cases[i].T);
 }
 
+/* ---- columns, and latent attention's queries, keys and values ---- */
+
+enum columns { SPLIT, JOIN, NARROW, WIDEN };
+
+static void launch_columns(struct device *device, void *p[], const struct test_case *c)
+{
+        const int64_t m = c->n[0], n = c->n[1], k = c->n[2];
+        switch ((enum columns)c->n[3]) {
+        case SPLIT:
+                kernels_split_columns(device, p[1], p[2], p[0], m, n, k);
+                break;
+        case JOIN:
+                kernels_join_columns(device, p[0], p[1], p[2], m, n, k);
+                break;
+        case NARROW:
+                kernels_narrow(device, p[1], p[0], m, n, n + k);
+                break;
+        case WIDEN:
+                kernels_widen(device, p[0], p[1], m, n, n + k);
+                break;
+        }
+}
+
+/* Whole rows, and their left and right columns, which one or the other are copied to. */
+static void check_columns(struct pair *pair, int64_t m, int64_t n, int64_t k, enum columns kind)
+{
+        struct test_case c = {.launch = launch_columns, .n = {m, n, k, kind}};
+        const bool joins = kind == JOIN || kind == WIDEN;
+        const int64_t sizes[] = {m * (n + k), m * n, m * k};
+        NAME(&c, "columns %d m %lld n %lld k %lld", kind, LL(m), LL(n), LL(k));
+        for (int i = 0; i < (kind == SPLIT || kind == JOIN ? 3 : 2); i++) {
+                if (joins == (i == 0))
+                        add_output(pair, &c, TENSOR, sizes[i]);
+                else
+                        add_random(pair, &c, TENSOR, sizes[i], 1);
+        }
+        conforms(pair, &c);
+}
+
+static void columns_conform(void **state)
+{
+        static const int64_t sizes[][3] = {{1, 1, 1},    {3, 8, 8},   {7, 24, 40},   {130, 512, 64},
+                                           {33, 97, 31}, {5, 513, 3}, {300, 128, 64}};
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+                for (int kind = SPLIT; kind <= WIDEN; kind++)
+                        for (int again = 0; again < AGAIN; again++)
+                                check_columns(*state, sizes[s][0], sizes[s][1], sizes[s][2],
+                                              (enum columns)kind);
+}
+
+static void launch_latent(struct device *device, void *p[], const struct test_case *c)
+{
+        if (c->flag)
+                kernels_latent_qkv_backward(device, c->context, p[1], p[2], p[3], p[0], c->n[0], c->n[1]);
+        else
+                kernels_latent_qkv(device, c->context, p[0], p[1], p[2], p[3], c->n[0], c->n[1]);
+}
+
+/* Of the pair of columns that turn with each other, of which `i` is one. */
+static double pair_size(const struct latent *of, const double *x, int64_t i, bool interleaved)
+{
+        const int64_t half = of->rotated / 2, other = interleaved ? i ^ 1 : i < half ? i + half : i - half;
+        return of->length * (fabs(x[i]) + fabs(x[other]));
+}
+
+/* Of a turned column i, the sizes of those that it is made of, before they were turned. */
+static double turned_size(const struct latent *of, const double *x, int64_t i)
+{
+        const int64_t pair = i % (of->rotated / 2);
+        return pair_size(of, x, of->interleaved ? 2 * pair : pair, of->interleaved);
+}
+
+/* And of a column that was turned, of its gradient. */
+static double turned_back_size(const struct latent *of, const double *x, int64_t i)
+{
+        const int64_t half = of->rotated / 2;
+        return pair_size(of, x, of->interleaved ? i / 2 : i % half, false);
+}
+
+/* Sines as in rope; what is copied is exact. */
+static void check_latent(struct pair *pair, const struct latent *of, int64_t B, int64_t T)
+{
+        struct test_case c = {.launch = launch_latent, .n = {B, T}, .context = of};
+        const int64_t N = B * T, H = of->heads, width = of->copied + of->rotated, n = H * width,
+                      l = H * (of->copied + of->values);
+        NAME(&c, "latent_qkv B %lld T %lld, %lld heads of %lld + %lld and %lld%s", LL(B), LL(T), LL(H),
+             LL(of->copied), LL(of->rotated), LL(of->values), of->interleaved ? ", interleaved" : "");
+        double *qkv = add_output(pair, &c, TENSOR, N * 3 * n);
+        const double *q = add_random(pair, &c, TENSOR, N * n, 1);
+        add_random(pair, &c, TENSOR, N * l, 1);
+        const double *shared = add_random(pair, &c, TENSOR, N * of->rotated, 1);
+        for (int64_t i = 0; i < N * n; i++) {
+                const int64_t row = i / n, column = i % width - of->copied;
+                double *query = qkv + row * 3 * n + i % n;
+                if (column < 0)
+                        continue;
+                query[0] = 6 * u * turned_size(of, q + i - column, column);
+                query[n] = 6 * u * turned_size(of, shared + row * of->rotated, column);
+        }
+        conforms(pair, &c);
+}
+
+static void check_latent_backward(struct pair *pair, const struct latent *of, int64_t B, int64_t T)
+{
+        struct test_case c = {.launch = launch_latent, .n = {B, T}, .flag = true, .context = of};
+        const int64_t N = B * T, H = of->heads, width = of->copied + of->rotated, n = H * width,
+                      l = H * (of->copied + of->values);
+        NAME(&c, "latent_qkv_backward B %lld T %lld, %lld heads of %lld + %lld and %lld%s", LL(B), LL(T),
+             LL(H), LL(of->copied), LL(of->rotated), LL(of->values), of->interleaved ? ", interleaved" : "");
+        const double *dqkv = add_random(pair, &c, TENSOR, N * 3 * n, 1);
+        double *dq = add_output(pair, &c, TENSOR, N * n);
+        add_output(pair, &c, TENSOR, N * l);
+        double *dshared = add_output(pair, &c, TENSOR, N * of->rotated);
+        for (int64_t i = 0; i < N * n; i++) {
+                const int64_t row = i / n, column = i % width - of->copied;
+                const double *dquery = dqkv + row * 3 * n + i % n - column;
+                if (column < 0)
+                        continue;
+                dq[i] = 6 * u * turned_back_size(of, dquery, column);
+                dshared[row * of->rotated + column] +=
+                        (double)(H + 6) * u * turned_back_size(of, dquery + n, column);
+        }
+        conforms(pair, &c);
+}
+
+static void latent_attention_conforms(void **state)
+{
+        static const struct {
+                int64_t B, T;
+                struct latent of;
+        } cases[] = {
+                {1, 1, {1, 1, 2, 1, false, 1, 10000, {0}}},
+                {2, 5, {3, 6, 4, 10, true, 1, 10000, {0}}},
+                {2, 33, {4, 16, 16, 16, true, 1.2, 500, {0.75, 0, 0.25, -0.5}}},
+                {2, 33, {5, 32, 16, 24, false, 1.2, 500, {0.75, 0, 0.25, -0.5}}},
+                {1, 70, {16, 128, 64, 128, true, 1, 1e4, {0.875, -2.1, 0, 1.33}}},
+                {1, 7, {128, 128, 64, 128, false, 1, 1e4, {0}}},
+                {1, 3, {2, 8, 518, 8, true, 1, 10000, {0}}},
+                {1, 3, {2, 8, 512, 8, false, 1, 10000, {0}}},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+                for (int again = 0; again < AGAIN; again++) { /* aligned in other ways */
+                        check_latent(*state, &cases[i].of, cases[i].B, cases[i].T);
+                        check_latent_backward(*state, &cases[i].of, cases[i].B, cases[i].T);
+                }
+}
+
 /* ---- elementwise ---- */
 
 enum elementwise {
@@ -2197,6 +2344,7 @@ static void use_emulated_plugin(void)
                 cmocka_unit_test(embeddings_conform), cmocka_unit_test(layernorms_conform),                  \
                 cmocka_unit_test(products_with_layernorm_conform), cmocka_unit_test(rmsnorms_conform),       \
                 cmocka_unit_test(norms_of_heads_conform), cmocka_unit_test(rotary_positions_conform),        \
+                cmocka_unit_test(columns_conform), cmocka_unit_test(latent_attention_conforms),              \
                 cmocka_unit_test(elementwise_kernels_conform), cmocka_unit_test(routes_conform),             \
                 cmocka_unit_test(corrected_and_grouped_routes_conform),                                      \
                 cmocka_unit_test(permutations_conform), cmocka_unit_test(products_of_experts_conform),       \

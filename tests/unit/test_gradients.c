@@ -47,6 +47,20 @@ static void fill_mixture(struct gpt *gpt)
         gpt->logistic_router = true;
 }
 
+/* Of one that is tied, queries are made of the input, and values are as wide as they. */
+static void choose_latent(struct gpt *gpt)
+{
+        gpt->n_kv_head = gpt->n_head;
+        gpt->head_size = 10;
+        gpt->q_rank = gpt->tied ? 0 : 11;
+        gpt->kv_rank = 9;
+        gpt->rope_size = 6;
+        gpt->value_size = gpt->tied ? 10 : 7;
+        gpt->rope_interleaved = !gpt->tied;
+        gpt->rope_scaling = (struct rope_scaling){ROPE_YARN,      .factor = 4,   .low = 0.1,       .high = 2,
+                                                  .positions = 5, .length = 1.3, .mscale_all = 0.7};
+}
+
 /* Widths of a whole group of partial sums and a rest; of those like a Llama three heads share one of keys and
  * values. */
 static struct gpt small_gpt(int model, int layers, bool tied)
@@ -69,6 +83,8 @@ static struct gpt small_gpt(int model, int layers, bool tied)
                 gpt.norm_epsilon = 1e-5;
                 choose(&gpt);
         }
+        if (family == FAMILY_DEEPSEEK_V3)
+                choose_latent(&gpt);
         if (family == FAMILY_MIXTRAL || family == FAMILY_QWEN3_MOE) {
                 gpt.n_expert = 4;
                 gpt.n_expert_chosen = 2;

@@ -545,6 +545,158 @@ static void rope_is_accurate_at_far_positions(void **state)
         free(before);
 }
 
+/* Of element `at` of rows of n + k columns, that of the n first ones, or of the k others. */
+static const real *part_of_row(const real *first, const real *last, int64_t n, int64_t k, int64_t at)
+{
+        const int64_t row = at / (n + k), column = at % (n + k);
+        return column < n ? &first[row * n + column] : &last[row * k + column - n];
+}
+
+static void columns_are_split_and_joined_narrowed_and_widened(void **state)
+{
+        struct device *device = *state;
+        uint64_t random = seed;
+        static const int64_t others[] = {1, 3, 64};
+        for (int s = 0; s < 3 * SHAPES; s++) {
+                const int64_t m = shapes[s / 3].m, n = shapes[s / 3].n, k = others[s % 3], all = m * (n + k);
+                real *x = random_tensor(device, &random, all, 1), *a = poisoned_reals(m * n),
+                     *b = poisoned_reals(m * k), *back = poisoned_reals(all),
+                     *narrowed = poisoned_reals(m * n), *widened = poisoned_reals(all),
+                     *zeros = calloc((size_t)(m * k), sizeof *zeros);
+                kernels_split_columns(device, lend(device, a, m * n), lend(device, b, m * k),
+                                      lend(device, x, all), m, n, k);
+                kernels_narrow(device, lend(device, narrowed, m * n), lend(device, x, all), m, n, n + k);
+                finish(device);
+                kernels_join_columns(device, lend(device, back, all), lend(device, a, m * n),
+                                     lend(device, b, m * k), m, n, k);
+                kernels_widen(device, lend(device, widened, all), lend(device, a, m * n), m, n, n + k);
+                finish(device);
+                for (int64_t i = 0; i < all; i++) {
+                        assert_true(*part_of_row(a, b, n, k, i) == x[i] && back[i] == x[i]);
+                        assert_true(widened[i] == *part_of_row(a, zeros, n, k, i));
+                }
+                assert_memory_equal(narrowed, a, (size_t)(m * n) * sizeof *a);
+                real *tensors[] = {x, a, b, back, narrowed, widened, zeros};
+                for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+                        free(tensors[i]);
+        }
+}
+
+/* Multi-head latent attention's: what is given, what is made of it, and gradients. */
+struct latent_case {
+        const struct latent *of;
+        int64_t B, T, width, l; /* columns of a head of queries, and of what its key and value are made of */
+        real *q, *kv, *shared, *qkv, *dqkv, *dq, *dkv, *dshared;
+};
+
+/* The angle, in double, by which pair i of token t is turned. */
+static double latent_angle(const struct latent_case *k, int64_t t, int64_t i)
+{
+        const struct latent *of = k->of;
+        const double f = pow(of->theta, -2 * (double)i / (double)of->rotated);
+        const double slow = of->scaling[1] * f + of->scaling[2] * (double)i + of->scaling[3];
+        return (double)t * f * (1 - of->scaling[0] * fmin(1, fmax(0, slow)));
+}
+
+/* The rotated columns of a head of queries or keys, and the gradients that these leave: a pair of `from` is
+ * turned to a pair of `to`; `back` are the sums of the gradients of `from`, and of their sizes. */
+static void check_turned(const struct device *device, const struct latent_case *k, int64_t t,
+                         const real *from, const real *to, const real *dto, double (*back)[2])
+{
+        const struct latent *of = k->of;
+        const int64_t half = of->rotated / 2;
+        for (int64_t i = 0; i < half; i++) {
+                const int64_t one = of->interleaved ? 2 * i : i,
+                              other = of->interleaved ? 2 * i + 1 : i + half;
+                const double c = of->length * cos(latent_angle(k, t, i)),
+                             s = of->length * sin(latent_angle(k, t, i));
+                const double x = (double)from[one], y = (double)from[other], dx = (double)dto[i],
+                             dy = (double)dto[i + half];
+                const double size = of->length * (fabs(x) + fabs(y)),
+                             dsize = of->length * (fabs(dx) + fabs(dy));
+                assert_stored(device, to[i], x * c - y * s, 6 * u * size, "turned", i);
+                assert_stored(device, to[i + half], y * c + x * s, 6 * u * size, "turned", i + half);
+                back[one][0] += dx * c + dy * s;
+                back[other][0] += dy * c - dx * s;
+                back[one][1] += dsize;
+                back[other][1] += dsize;
+        }
+}
+
+static void check_latent_row(const struct device *device, const struct latent_case *k, int64_t row)
+{
+        const struct latent *of = k->of;
+        const int64_t H = of->heads, n = H * k->width, turned = of->rotated;
+        double shared[64][2] = {{0}};
+        for (int64_t h = 0; h < H; h++) {
+                const int64_t q = row * n + h * k->width, kv = (row * H + h) * k->l;
+                const real *query = k->qkv + row * 3 * n + h * k->width, *key = query + n, *value = key + n;
+                const real *dquery = k->dqkv + (query - k->qkv), *dkey = dquery + n, *dvalue = dkey + n;
+                double own[64][2] = {{0}};
+                for (int64_t i = 0; i < of->copied; i++) {
+                        assert_true(query[i] == k->q[q + i] && k->dq[q + i] == dquery[i]);
+                        assert_true(key[i] == k->kv[kv + i] && k->dkv[kv + i] == dkey[i]);
+                }
+                for (int64_t i = 0; i < k->width; i++) {
+                        assert_true(value[i] == (i < of->values ? k->kv[kv + of->copied + i] : 0));
+                        assert_true(i >= of->values || k->dkv[kv + of->copied + i] == dvalue[i]);
+                }
+                check_turned(device, k, row % k->T, k->q + q + of->copied, query + of->copied,
+                             dquery + of->copied, own);
+                check_turned(device, k, row % k->T, k->shared + row * turned, key + of->copied,
+                             dkey + of->copied, shared);
+                for (int64_t i = 0; i < turned; i++)
+                        assert_stored(device, k->dq[q + of->copied + i], own[i][0], 6 * u * own[i][1], "dq",
+                                      i);
+        }
+        for (int64_t i = 0; i < turned; i++)
+                assert_stored(device, k->dshared[row * turned + i], shared[i][0],
+                              (double)(H + 6) * u * shared[i][1], "dshared", i);
+}
+
+static void queries_keys_and_values_are_made_of_latent_rows_and_go_back(void **state)
+{
+        static const struct {
+                int64_t B, T;
+                struct latent of;
+        } cases[] = {{1, 1, {1, 1, 2, 1, false, 1, 10000, {0}}},
+                     {2, 5, {3, 6, 4, 10, true, 1, 10000, {0}}},
+                     {2, 37, {4, 16, 8, 16, true, 1.2, 500, {0.75, 0, 0.25, -0.5}}},
+                     {1, 70, {2, 5, 64, 7, false, 0.9, 500000, {0.875, -2.1, 0, 1.33}}}};
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+                const struct latent *of = &cases[c].of;
+                struct latent_case k = {.of = of,
+                                        .B = cases[c].B,
+                                        .T = cases[c].T,
+                                        .width = of->copied + of->rotated,
+                                        .l = of->copied + of->values};
+                const int64_t N = k.B * k.T, n = N * of->heads * k.width, l = N * of->heads * k.l,
+                              shared = N * of->rotated;
+                k.q = random_tensor(device, &random, n, 1);
+                k.kv = random_tensor(device, &random, l, 1);
+                k.shared = random_tensor(device, &random, shared, 1);
+                k.dqkv = random_tensor(device, &random, 3 * n, 1);
+                k.qkv = poisoned_reals(3 * n);
+                k.dq = poisoned_reals(n);
+                k.dkv = poisoned_reals(l);
+                k.dshared = poisoned_reals(shared);
+                kernels_latent_qkv(device, of, lend(device, k.qkv, 3 * n), lend(device, k.q, n),
+                                   lend(device, k.kv, l), lend(device, k.shared, shared), k.B, k.T);
+                finish(device);
+                kernels_latent_qkv_backward(device, of, lend(device, k.dq, n), lend(device, k.dkv, l),
+                                            lend(device, k.dshared, shared), lend(device, k.dqkv, 3 * n), k.B,
+                                            k.T);
+                finish(device);
+                for (int64_t row = 0; row < N; row++)
+                        check_latent_row(device, &k, row);
+                real *all[] = {k.q, k.kv, k.shared, k.qkv, k.dqkv, k.dq, k.dkv, k.dshared};
+                for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+                        free(all[i]);
+        }
+}
+
 /* Rows of `heads` heads of queries, `kv` of keys and `kv` of values, and what is computed of them. */
 struct head_case {
         int64_t N, heads, kv, hs, n;
@@ -1765,6 +1917,8 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
                 cmocka_unit_test(norms_of_heads_scale_each_by_itself_and_go_back),                           \
                 cmocka_unit_test(rope_rotates_heads_by_their_position),                                      \
                 cmocka_unit_test(rope_is_accurate_at_far_positions),                                         \
+                cmocka_unit_test(columns_are_split_and_joined_narrowed_and_widened),                         \
+                cmocka_unit_test(queries_keys_and_values_are_made_of_latent_rows_and_go_back),               \
                 cmocka_unit_test(swiglu_multiplies_by_the_gate),                                             \
                 cmocka_unit_test(swiglu_backward_is_its_slopes),                                             \
                 cmocka_unit_test(gelu_is_right_for_small_and_huge_arguments),                                \

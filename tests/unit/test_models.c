@@ -762,6 +762,16 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                 {{KERNEL_HEAD_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2},
                  2 * 108 + 4 * 16,
                  4 * 124},
+                /* of 4 rows of 8 and 2 columns all (80) is read and written */
+                {{KERNEL_SPLIT_COLUMNS, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 80, 4 * 80},
+                {{KERNEL_JOIN_COLUMNS, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 80, 4 * 80},
+                /* queries (32), 6 columns of keys and values (24), the 2 that heads share (8); all three (96)
+                 */
+                {{KERNEL_LATENT_QKV, .batch = 1, .m = 4, .n = 8, .k = 2, .l = 6}, 2 * 160, 4 * 160},
+                {{KERNEL_LATENT_QKV_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2, .l = 6}, 2 * 160, 4 * 160},
+                /* 8 of 10 columns */
+                {{KERNEL_NARROW, .batch = 1, .m = 4, .n = 8, .k = 10}, 2 * 72, 4 * 72},
+                {{KERNEL_WIDEN, .batch = 1, .m = 4, .n = 8, .k = 10}, 2 * 72, 4 * 72},
                 /* gates and what they are for (64), y (32); backward dy (32), and the former's gradients */
                 {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 2 * 96, 4 * 96},
                 {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 160, 4 * 160},
@@ -895,6 +905,8 @@ static void operations_on_rows_are_those_counted_by_hand(void **state)
                 {{KERNEL_ROPE, .batch = 1, .m = 4, .n = 8, .k = 2}, 3 * 32},
                 {{KERNEL_HEAD_RMSNORM, .batch = 1, .m = 4, .n = 8, .k = 2}, 4 * 32},
                 {{KERNEL_HEAD_RMSNORM_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2}, 9 * 32},
+                {{KERNEL_LATENT_QKV, .batch = 1, .m = 4, .n = 8, .k = 2, .l = 6}, 3 * 32},
+                {{KERNEL_LATENT_QKV_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2, .l = 6}, 4 * 32},
                 {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 5 * 32},
                 {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 11 * 32},
         };
@@ -1390,7 +1402,7 @@ static void wrong_model_files_are_refused_with_the_line(void **state)
                       ":5: model_type is \"gptj\", only");
         check_refused("{\"model_type\": \"gpt_neox\",\n \"hidden_size\": 64}",
                       ":1: model_type is \"gpt_neox\", only \"gpt2\", \"llama\", \"mistral\", \"qwen2\", "
-                      "\"qwen3\", \"mixtral\" and \"qwen3_moe\" are built");
+                      "\"qwen3\", \"mixtral\", \"qwen3_moe\" and \"deepseek_v3\" are built");
         check_refused("{\"vocab_size\": 256,\n \"hidden_size\": 64,\n \"num_hidden_layers\": 2}",
                       ":3: n_layer n_embd n_head vocab_size n_positions of a GPT-2 were expected; "
                       "num_hidden_layers is what other families call n_layer, whose files say");
@@ -1660,6 +1672,61 @@ static void wrong_mixtures_of_deepseek_are_refused_by_name(void **state)
         assert_deepseek_refused(
                 DEEPSEEK ", \"num_experts_per_tok\": 6, \"first_k_dense_replace\": -1",
                 "x:1: first_k_dense_replace is -1, a whole number from 0 to 10000 was expected");
+}
+
+#define LATENT                                                                                               \
+        LIKE_LLAMA("deepseek_v3")                                                                            \
+        "\"kv_lora_rank\": 16, \"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4, "                           \
+        "\"first_k_dense_replace\": 2,\n"
+
+static void wrong_files_of_latent_attention_are_refused_with_the_line(void **state)
+{
+        (void)state;
+        check_refused(LATENT "\"v_head_dim\": 8}", ": q_lora_rank is missing, a whole number or null");
+        check_refused(LATENT "\"q_lora_rank\": 0, \"v_head_dim\": 8}",
+                      ":4: q_lora_rank is 0, a whole number");
+        check_refused(LATENT "\"q_lora_rank\": null}", ": v_head_dim is missing");
+        check_refused(LATENT "\"q_lora_rank\": null, \"v_head_dim\": 11}",
+                      ":4: v_head_dim is 11; values wider than a head of queries (10 columns) are not built");
+        check_refused(LATENT "\"q_lora_rank\": null, \"v_head_dim\": 8, \"num_key_value_heads\": 4}",
+                      ":4: num_key_value_heads is 4, and of latent attention they are as many as");
+        check_refused(LATENT "\"q_lora_rank\": 8, \"v_head_dim\": 8, \"attention_bias\": true}",
+                      ":4: attention_bias is true, only false is built");
+        check_refused(
+                LIKE_LLAMA("deepseek_v3") "\"kv_lora_rank\": 16, \"q_lora_rank\": 8, \"v_head_dim\": 8,\n"
+                                          "\"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 3,\n"
+                                          "\"first_k_dense_replace\": 2}",
+                ":4: qk_rope_head_dim is 3; rotary positions need an even number");
+        check_refused(
+                LIKE_LLAMA(
+                        "qwen2") "\"num_key_value_heads\": 2, \"head_dim\": 8,\n"
+                                 "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4.0, \"mscale\": 1.0}}",
+                ":4: mscale is 1.0, only null");
+}
+
+/* The attention of DeepSeek-V3 as Hugging Face has it, in two dense layers. */
+static void latent_attention_has_the_published_parameters_and_operations(void **state)
+{
+        (void)state;
+        struct gpt gpt;
+        check_back(
+                "{\"model_type\": \"deepseek_v3\", \"num_hidden_layers\": 2, \"hidden_size\": 7168,\n"
+                "\"intermediate_size\": 18432, \"num_attention_heads\": 128, \"num_key_value_heads\": 128,\n"
+                "\"vocab_size\": 129280, \"max_position_embeddings\": 163840, \"q_lora_rank\": 1536,\n"
+                "\"kv_lora_rank\": 512, \"qk_nope_head_dim\": 128, \"qk_rope_head_dim\": 64,\n"
+                "\"v_head_dim\": 128, \"first_k_dense_replace\": 2, \"rope_scaling\": {\"type\": \"yarn\",\n"
+                "\"beta_fast\": 32, \"beta_slow\": 1, \"factor\": 40, \"mscale\": 1.0,\n"
+                "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 4096}}",
+                &gpt);
+        assert_true(gpt.head_size == 192 && gpt.rope_interleaved && gpt.rope_scaling.length == 1);
+        const int64_t attention = 187107328, mlp = 3 * INT64_C(7168) * 18432,
+                      embedding = INT64_C(129280) * 7168;
+        assert_int_equal(gpt_parameters(&gpt), 2 * (attention + mlp + 2 * 7168) + 2 * embedding + 7168);
+        /* Queries and keys of 192 columns, and values of 128: zeros behind these are no operations. */
+        const double tokens = 4096, products = (double)(attention - 1536 - 512 + mlp);
+        const double layer = tokens * (2 * products + 2 * tokens * 128 * (192 + 128));
+        assert_close(gpt_batch_flops(&gpt, 1, 4096, RECOMPUTE_NONE),
+                     3 * (2 * layer + 2 * tokens * (double)embedding), 1e-12);
 }
 
 /* As transformers 4 and 5 write them; what a file does not say is as it is there. */
@@ -2115,6 +2182,8 @@ int main(void)
                 cmocka_unit_test(files_of_those_like_a_llama_are_read),
                 cmocka_unit_test(mixtures_of_deepseek_are_read_as_transformers_reads_them),
                 cmocka_unit_test(wrong_mixtures_of_deepseek_are_refused_by_name),
+                cmocka_unit_test(wrong_files_of_latent_attention_are_refused_with_the_line),
+                cmocka_unit_test(latent_attention_has_the_published_parameters_and_operations),
                 cmocka_unit_test(a_llama_is_read_as_transformers_writes_it),
                 cmocka_unit_test(weights_are_no_model),
                 cmocka_unit_test(the_limits_of_a_file_hold_for_any_model),

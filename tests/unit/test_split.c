@@ -251,6 +251,58 @@ static void rope(struct world *w)
         kernels_rope(&w->device, &rope, tensor(w, M * N), SEQUENCES, POSITIONS);
 }
 
+static void split_columns(struct world *w)
+{
+        void *a = tensor(w, M * N), *b = tensor(w, M * 31);
+        kernels_split_columns(&w->device, a, b, tensor(w, M * (N + 31)), M, N, 31);
+}
+
+static void join_columns(struct world *w)
+{
+        void *x = tensor(w, M * (N + 31)), *a = tensor(w, M * N);
+        kernels_join_columns(&w->device, x, a, tensor(w, M * 31), M, N, 31);
+}
+
+static void narrow(struct world *w)
+{
+        void *y = tensor(w, M * N);
+        kernels_narrow(&w->device, y, tensor(w, M * (N + 31)), M, N, N + 31);
+}
+
+static void widen(struct world *w)
+{
+        void *wide = tensor(w, M * (N + 31));
+        kernels_widen(&w->device, wide, tensor(w, M * N), M, N, N + 31);
+}
+
+/* Parts begin in the middle of a sequence. */
+enum { LATENT_SEQUENCES = 7, LATENT_HEADS = 5, LATENT_WIDTH = 22, LATENT_KV = 31 };
+static const struct latent latent = {.heads = LATENT_HEADS,
+                                     .copied = 14,
+                                     .rotated = LATENT_WIDTH - 14,
+                                     .values = LATENT_KV - 14,
+                                     .interleaved = true,
+                                     .length = 1.3,
+                                     .theta = 500000};
+
+static void latent_qkv(struct world *w)
+{
+        void *qkv = tensor(w, M * 3 * LATENT_HEADS * LATENT_WIDTH),
+             *q = tensor(w, M * LATENT_HEADS * LATENT_WIDTH);
+        void *kv = tensor(w, M * LATENT_HEADS * LATENT_KV);
+        kernels_latent_qkv(&w->device, &latent, qkv, q, kv, tensor(w, M * latent.rotated), LATENT_SEQUENCES,
+                           M / LATENT_SEQUENCES);
+}
+
+static void latent_qkv_backward(struct world *w)
+{
+        void *dq = tensor(w, M * LATENT_HEADS * LATENT_WIDTH), *dkv = tensor(w, M * LATENT_HEADS * LATENT_KV);
+        void *dshared = tensor(w, M * latent.rotated);
+        kernels_latent_qkv_backward(&w->device, &latent, dq, dkv, dshared,
+                                    tensor(w, M * 3 * LATENT_HEADS * LATENT_WIDTH), LATENT_SEQUENCES,
+                                    M / LATENT_SEQUENCES);
+}
+
 static void swiglu(struct world *w)
 {
         void *y = tensor(w, M * N);
@@ -731,6 +783,12 @@ static const struct {
         {"head_rmsnorm", head_rmsnorm, ALWAYS, ANY_FORMAT},
         {"head_rmsnorm_backward", head_rmsnorm_backward, IN_REALS, ANY_FORMAT},
         {"rope", rope, ALWAYS, ANY_FORMAT},
+        {"split_columns", split_columns, ALWAYS, ANY_FORMAT},
+        {"join_columns", join_columns, ALWAYS, ANY_FORMAT},
+        {"narrow", narrow, ALWAYS, ANY_FORMAT},
+        {"widen", widen, ALWAYS, ANY_FORMAT},
+        {"latent_qkv", latent_qkv, ALWAYS, ANY_FORMAT},
+        {"latent_qkv_backward", latent_qkv_backward, ALWAYS, ANY_FORMAT},
         {"swiglu", swiglu, ALWAYS, ANY_FORMAT},
         {"swiglu_backward", swiglu_backward, ALWAYS, ANY_FORMAT},
         {"route", route, NEVER, ANY_FORMAT},

@@ -18,8 +18,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Warps and threads of a block, and the widest head that there are kernels for, in elements. */
-enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = 32 * ATTENTION_WARPS, ATTENTION_MAX_HEAD = 128 };
+/* Warps and threads of a block. */
+enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = 32 * ATTENTION_WARPS };
 /* log2(e): the 16-bit kernels make exponentials as powers of 2 (exp2_fast). */
 #define ATTENTION_LOG2E 1.4426950408889634f
 
@@ -39,7 +39,7 @@ struct attention {
         float scale;
 };
 
-/* Queue attention of fp32 tensors, on ordinary arithmetic, for any hs <= ATTENTION_MAX_HEAD
+/* Queue attention of fp32 tensors, on ordinary arithmetic, for any hs <= CUDA_WIDEST_HEAD
  * (attention_fp32.cu). They return what cudaGetLastError says after the launch. */
 cudaError_t attention_fp32(cudaStream_t stream, const struct attention *attention);
 cudaError_t attention_fp32_backward(cudaStream_t stream, const struct attention *attention);
@@ -82,7 +82,7 @@ static __host__ __device__ __forceinline__ int attention_tiles(const struct atte
 static inline bool attention_shape(struct attention *a, const struct kernel *kernel,
                                    const struct kernel_args *args)
 {
-        if (kernel->k < 1 || kernel->k > ATTENTION_MAX_HEAD || kernel->m < 1 || kernel->m > INT32_MAX / 2 ||
+        if (kernel->k < 1 || kernel->k > CUDA_WIDEST_HEAD || kernel->m < 1 || kernel->m > INT32_MAX / 2 ||
             kernel->batch < 1 || args->inner < 1 || args->inner > INT32_MAX || !(args->scalar[0] > 0) ||
             args->inner % kernel_group(kernel) != 0 || kernel->batch % args->inner != 0)
                 return false;

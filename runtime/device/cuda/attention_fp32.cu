@@ -3,11 +3,11 @@
  * a thread then sums a row of the output at every 16th column. Half a warp holds a row. */
 #include "runtime/device/cuda/attention.cuh"
 
-enum { TILE = 16, TILE_THREADS = TILE * TILE, TILE_COLUMNS = ATTENTION_MAX_HEAD / TILE };
+enum { TILE = 16, TILE_THREADS = TILE * TILE, TILE_COLUMNS = CUDA_WIDEST_HEAD / TILE };
 
 /* Rows are one longer than the largest head, so that 16 rows at the same column lie in different banks. */
 struct fp32_tile {
-        float at[TILE][ATTENTION_MAX_HEAD + 1];
+        float at[TILE][CUDA_WIDEST_HEAD + 1];
 };
 
 /* Zeros from row T on. */

@@ -35,6 +35,12 @@ static cuda_launch_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_HEAD_RMSNORM] = cuda_head_rmsnorm,
         [KERNEL_HEAD_RMSNORM_BACKWARD] = cuda_head_rmsnorm_backward,
         [KERNEL_ROPE] = cuda_rope,
+        [KERNEL_SPLIT_COLUMNS] = cuda_split_columns,
+        [KERNEL_JOIN_COLUMNS] = cuda_join_columns,
+        [KERNEL_LATENT_QKV] = cuda_latent_qkv,
+        [KERNEL_LATENT_QKV_BACKWARD] = cuda_latent_qkv_backward,
+        [KERNEL_NARROW] = cuda_narrow,
+        [KERNEL_WIDEN] = cuda_widen,
         [KERNEL_SWIGLU] = cuda_swiglu,
         [KERNEL_SWIGLU_BACKWARD] = cuda_swiglu_backward,
         [KERNEL_ROUTE] = cuda_route,
@@ -552,6 +558,7 @@ struct device *device_cuda_open(const struct device_request *request, struct rv_
                 return NULL;
         }
         cuda->base.ops = &ops;
+        cuda->base.widest_head = CUDA_WIDEST_HEAD;
         cuda->events.flags = cudaEventDisableTiming;
         cuda->timed.flags = cudaEventDefault;
         if (open_gpu(cuda, request, err) == RV_OK)

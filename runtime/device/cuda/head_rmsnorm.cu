@@ -8,11 +8,11 @@
 
 #include <limits.h>
 
-enum { THREADS = 256, MAX_HEAD = 128, BLOCKS_A_PROCESSOR = 8 };
+enum { THREADS = 256, BLOCKS_A_PROCESSOR = 8 };
 
 /* The lanes that a head has, and accesses of W elements of each of them. */
-template <int W> constexpr int lanes = W == 1 ? WARP : MAX_HEAD / W;
-template <int W> constexpr int held = MAX_HEAD / W / lanes<W>;
+template <int W> constexpr int lanes = W == 1 ? WARP : CUDA_WIDEST_HEAD / W;
+template <int W> constexpr int held = CUDA_WIDEST_HEAD / W / lanes<W>;
 template <int W> constexpr int groups = THREADS / lanes<W>;
 
 template <typename T> struct head_operands {
@@ -115,7 +115,7 @@ static __device__ __forceinline__ void head_backward(const struct head_operands<
 template <typename T, int W>
 static __device__ __forceinline__ void heads_backward(const struct head_operands<T> &of, unsigned begin,
                                                       unsigned count, const T *weight, float *partial,
-                                                      float (*shared)[MAX_HEAD])
+                                                      float (*shared)[CUDA_WIDEST_HEAD])
 {
         const unsigned group = threadIdx.x / lanes<W>, all = of.N * count;
         float w[held<W>][W], dw[held<W>][W] = {};
@@ -145,7 +145,7 @@ static __device__ __forceinline__ void heads_backward(const struct head_operands
 template <typename T, int W>
 static __global__ void __launch_bounds__(THREADS) differentiate_heads(struct head_operands<T> of)
 {
-        __shared__ float shared[groups<W>][MAX_HEAD];
+        __shared__ float shared[groups<W>][CUDA_WIDEST_HEAD];
         float *partial = of.partials + (int64_t)blockIdx.x * 2 * of.k;
         heads_backward<T, W>(of, 0, of.queries, of.w, partial, shared);
         heads_backward<T, W>(of, of.queries, of.normalised - of.queries, of.w + of.k, partial + of.k, shared);
@@ -154,7 +154,7 @@ static __global__ void __launch_bounds__(THREADS) differentiate_heads(struct hea
 /* Whether the kernels can do it: rows and heads are counted in 32 bits. */
 static bool can_do(const struct kernel *kernel)
 {
-        return kernel->k <= MAX_HEAD && kernel->m * (kernel->n / kernel->k) <= INT_MAX / 2;
+        return kernel->k <= CUDA_WIDEST_HEAD && kernel->m * (kernel->n / kernel->k) <= INT_MAX / 2;
 }
 
 template <typename T, int W>

@@ -24,25 +24,31 @@ struct cuda_work {
 };
 enum { CUDA_SCRATCH_BYTES = 32 << 20 };
 
+/* The widest head, in elements, that fused attention and norms of heads have kernels for. */
+enum { CUDA_WIDEST_HEAD = 128 };
+
 /* Queues one kernel, or the few launches that it is made of, on `stream`. Returns what cudaGetLastError
  * says after the launch; cudaErrorInvalidValue for a shape or format that it cannot do. */
 typedef cudaError_t cuda_launch_fn(cudaStream_t stream, const struct kernel *kernel,
                                    const struct kernel_args *args, const struct cuda_work *work);
 
 /* The kernels by the file that has them. cuda_cross_entropy is both kinds, cross_entropy and
- * cross_entropy_loss; softmax is for attention that is not fused. Fused attention is for heads of at most
- * 128 elements. */
+ * cross_entropy_loss; softmax is for attention that is not fused. */
 /* embedding.cu */
 cuda_launch_fn cuda_embedding, cuda_embedding_backward;
 /* layernorm.cu */
 cuda_launch_fn cuda_layernorm, cuda_layernorm_backward, cuda_rmsnorm, cuda_rmsnorm_backward;
-/* head_rmsnorm.cu: heads of at most 128 columns, as fused attention */
+/* head_rmsnorm.cu */
 cuda_launch_fn cuda_head_rmsnorm, cuda_head_rmsnorm_backward;
 /* elementwise.cu */
 cuda_launch_fn cuda_bias, cuda_bias_backward, cuda_bias_gelu, cuda_gelu_backward, cuda_bias_residual,
         cuda_residual;
 /* rope.cu */
 cuda_launch_fn cuda_rope;
+/* columns.cu */
+cuda_launch_fn cuda_split_columns, cuda_join_columns, cuda_narrow, cuda_widen;
+/* latent.cu */
+cuda_launch_fn cuda_latent_qkv, cuda_latent_qkv_backward;
 /* swiglu.cu */
 cuda_launch_fn cuda_swiglu, cuda_swiglu_backward, cuda_weighted_swiglu, cuda_weighted_swiglu_backward;
 /* experts.cu */

@@ -2,14 +2,9 @@
  *
  * A block has a row at a time. Its threads first make the row's sines and cosines, once for all heads, in
  * shared memory: a thread has one frequency, which it keeps from row to row. Then each turns vectors of the
- * heads' two halves. Heads of more than 2 FREQUENCIES columns are done in parts.
- *
- * A position times a frequency reaches 1e5 radians, which fp32 rounds by 2^-8. So the angle is made
- * in double, in half turns, and whole turns are taken off it there; what is left, within [-1, 1], is rounded
- * to fp32, which brings at most 2^-25 pi = 9.4e-8 to the sine and the cosine. Their own error is an ulp or
- * two, as sincospif's argument needs no reduction. */
+ * heads' two halves. Heads of more than 2 FREQUENCIES columns are done in parts. */
+#include "runtime/device/cuda/angles.cuh"
 #include "runtime/device/cuda/reduce.cuh"
-#include "runtime/device/rope.h"
 
 #include <limits.h>
 
@@ -22,18 +17,6 @@ template <typename T> struct rope_operands {
         double direction;
         struct rope_rule rule;
 };
-
-/* Half turns a position. */
-template <typename T>
-static __device__ __forceinline__ double half_turns(const struct rope_operands<T> &of, int64_t i)
-{
-        return of.direction * 0.318309886183790671538 * rope_frequency(&of.rule, of.head_size, i);
-}
-
-static __device__ __forceinline__ void sine_and_cosine(double half_turns, float *sine, float *cosine)
-{
-        sincospif((float)(half_turns - 2 * rint(half_turns / 2)), sine, cosine);
-}
 
 /* W columns of the first half of a head, with those of the second. */
 template <typename T, int W>
@@ -73,7 +56,7 @@ static __global__ void __launch_bounds__(THREADS) rope_rows(struct rope_operands
         for (int64_t begin = 0; begin < of.head_size / 2; begin += FREQUENCIES) {
                 const int64_t left = of.head_size / 2 - begin;
                 const int count = left < FREQUENCIES ? (int)left : (int)FREQUENCIES;
-                const double turns = half_turns(of, begin + mine);
+                const double turns = of.direction * half_turns(&of.rule, of.head_size, begin + mine);
                 for (unsigned row = blockIdx.x; row < (unsigned)of.N; row += gridDim.x) {
                         __syncthreads(); /* the row before is done with sines and cosines */
                         if (mine < count)

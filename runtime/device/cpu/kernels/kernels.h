@@ -26,6 +26,8 @@ cpu_kernel_fn cpu_route_backward;
 /* The most experts of a model (GPT_MAX_EXPERTS in models/gpt.h), for arrays of a row's scores. */
 enum { CPU_MAX_EXPERTS = 1024 };
 cpu_kernel_fn cpu_rope;
+cpu_kernel_fn cpu_split_columns, cpu_join_columns, cpu_narrow, cpu_widen;
+cpu_kernel_fn cpu_latent_qkv, cpu_latent_qkv_backward;
 cpu_kernel_fn cpu_softmax, cpu_softmax_backward;
 cpu_kernel_fn cpu_cross_entropy, cpu_cross_entropy_loss;
 cpu_kernel_fn cpu_squared_norm, cpu_adamw, cpu_clear;

@@ -432,7 +432,7 @@ def gradients(tap, folder, family, tied, *flags):
     FAMILIES[family][1](before, *batch(training_tokens(data), 0)).backward()
     worst = 0
     for name, tensor in before.items():
-        if tensor.grad is None:  # a correction: it stays as it is
+        if tensor.grad is None or not tensor.grad.any():  # a correction, an expert without tokens: they stay as they are
             worst = worst if torch.equal(tensor, after[name]) else math.inf
             continue
         found, expected = gradient(tensor, after[name]), tensor.grad.double()

@@ -219,8 +219,12 @@ def mixtral_mlp(w, p, u):
 
 
 def qwen3_moe(normalised, **keys):
-    return like_llama("qwen3_moe",
-                      mlp=lambda w, p, u: mixture(w, p + "mlp.", u, ("gate_proj", "up_proj", "down_proj"), normalised),
+    def mlp(w, p, u):
+        """Of a layer without experts too."""
+        experts = f"{p}mlp.gate.weight" in w
+        return mixture(w, p + "mlp.", u, ("gate_proj", "up_proj", "down_proj"), normalised) if experts else swiglu_mlp(w, p, u)
+
+    return like_llama("qwen3_moe", mlp=mlp,
                       head_dim=HEAD, moe_intermediate_size=INNER, num_experts=EXPERTS, num_experts_per_tok=CHOSEN,
                       norm_topk_prob=normalised, **keys)
 
@@ -291,10 +295,13 @@ def like_llama(model_type, scaling=None, mlp=swiglu_mlp, attention=grouped_atten
     return {**LLAMA, "model_type": model_type, **keys}, lambda w, x, targets: llama(w, x, targets, scaling, mlp, attention)
 
 
-def deepseek_v3(q_rank=Q_RANK, interleaved=True, scaling=None):
-    return like_llama("deepseek_v3", scaling, attention=lambda w, p, u, scaling: latent_attention(w, p, u, scaling, interleaved),
+def deepseek_v3(q_rank=Q_RANK, interleaved=True, scaling=None, **mixture):
+    """`mixture` is of what deepseek_mixture takes; nothing: no layer has experts."""
+    keys = deepseek_mixture(**mixture) if mixture else {"first_k_dense_replace": LAYERS}
+    return like_llama("deepseek_v3", scaling, lambda w, p, u: deepseek_mlp(w, p, u, keys.get("norm_topk_prob", True)),
+                      lambda w, p, u, scaling: latent_attention(w, p, u, scaling, interleaved),
                       num_key_value_heads=HEADS, q_lora_rank=q_rank, kv_lora_rank=KV_RANK, qk_nope_head_dim=COPIED,
-                      qk_rope_head_dim=ROTATED, v_head_dim=VALUE, rope_interleave=interleaved, first_k_dense_replace=LAYERS)
+                      qk_rope_head_dim=ROTATED, v_head_dim=VALUE, rope_interleave=interleaved, **keys)
 
 
 # What a model is in a config.json and in PyTorch.
@@ -311,10 +318,13 @@ FAMILIES = {
     "mixtral": like_llama("mixtral", None, mixtral_mlp, num_local_experts=EXPERTS, num_experts_per_tok=CHOSEN),
     "qwen3_moe": qwen3_moe(True),
     "qwen3_moe with biases, not normalised": qwen3_moe(False, attention_bias=True),
-    "deepseek_v3": deepseek_v3(),
+    "qwen3_moe whose first layer has no experts": qwen3_moe(True, mlp_only_layers=[0], intermediate_size=INNER + 6),
+    "deepseek_v3": deepseek_v3(shared=2),
+    "deepseek_v3 with experts in all layers, not normalised, none shared": deepseek_v3(normalised=False, shared=None, dense=0),
+    "deepseek_v3 without experts": deepseek_v3(),
     "deepseek_v3 with whole queries, halves rotated, yarn": deepseek_v3(None, False, YARN),
     "deepseek_v3 with yarn of two lengths": deepseek_v3(scaling={**YARN, "mscale": 0.7, "mscale_all_dim": 1.3}),
-    "deepseek_v3 with longer scores": deepseek_v3(interleaved=False, scaling={**YARN, "mscale_all_dim": 1.0}),
+    "deepseek_v3 with longer scores": deepseek_v3(interleaved=False, scaling={**YARN, "mscale_all_dim": 1.0}, shared=1),
 }
 
 

@@ -187,7 +187,7 @@ CASES = [
     train("more experts of a token than a layer has", "", model="model_chosen.json", ranks=ALONE),
     train("experts in some layers only", "", model="model_dense.json", ranks=ALONE),
     train("experts in every second layer", "", model="model_sparse.json", ranks=ALONE),
-    train("a family whose experts are not built", "", model="model_deepseek.json", ranks=ALONE),
+    train("experts that are chosen in another way than is built", "", model="model_deepseek.json", ranks=ALONE),
     simulate("shards that do not divide the heads of keys and values", "--pp 1 --tp 4 --gpus 4 --schedule 1f1b", model="llama-tiny"),
     train("a model of another family that does not say which", "", model="model_family.json", ranks=ALONE),
     train("a checkpoint for a model", "", model="whole.safetensors"),
@@ -537,7 +537,8 @@ def write_models(folder):
         "model_dense": {**qwen3_moe, "mlp_only_layers": [1]}, "model_first": {**qwen3_moe, "mlp_only_layers": [0]},
         "model_sparse": {**qwen3_moe, "decoder_sparse_step": 2},
         "model_deepseek": {"model_type": "deepseek_v3", "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
-                           "qk_rope_head_dim": 4, "v_head_dim": 8, "first_k_dense_replace": 1},
+                           "qk_rope_head_dim": 4, "v_head_dim": 8, "first_k_dense_replace": 1, "moe_intermediate_size": 32,
+                           "n_routed_experts": 16, "num_experts_per_tok": 2, "topk_method": "greedy"},
     }
     for name, changes in variants.items():
         write(folder, name + ".json", json.dumps({**llama, **changes}, indent=1))

@@ -165,15 +165,21 @@ def check_qwen3_moe(tap, bench):
                          f"qwen3_moe{'' if normalised else ', not normalised'}, {named(grid, ep, *more)}")
 
 
-def check_kinds_of_blocks(tap, bench):
-    """A model whose first blocks have an MLP in the place of experts: stages, and chunks of a stage, with blocks of either kind and
-    of both, in every schedule."""
-    model = bench.path("dense.json")
+# Models whose first block has an MLP in the place of experts.
+FIRST_DENSE = {
+    "qwen3_moe": {"mlp_only_layers": [0], "num_key_value_heads": 2, "head_dim": 6, "num_experts": 4, "norm_topk_prob": True,
+                  "output_router_logits": True},
+    "deepseek_v3": {"first_k_dense_replace": 1, "q_lora_rank": 14, "kv_lora_rank": 10, "qk_nope_head_dim": 5, "qk_rope_head_dim": 4,
+                    "v_head_dim": 6, "n_routed_experts": 8, "n_group": 4, "topk_group": 2}}
+
+
+def check_kinds_of_blocks(tap, bench, model_type):
+    """Stages, and chunks of a stage, with blocks of either kind and of both, in every schedule."""
+    model = bench.path(f"{model_type}.json")
     with open(model, "w") as file:
-        json.dump({"model_type": "qwen3_moe", "num_hidden_layers": 4, "hidden_size": 32, "moe_intermediate_size": 38,
-                   "intermediate_size": 58, "mlp_only_layers": [0], "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6,
-                   "vocab_size": 257, "max_position_embeddings": 16, "num_experts": 4, "num_experts_per_tok": 2,
-                   "norm_topk_prob": True, "output_router_logits": True}, file)
+        json.dump({"model_type": model_type, "num_hidden_layers": 4, "hidden_size": 32, "moe_intermediate_size": 38,
+                   "intermediate_size": 58, "num_attention_heads": 4, "vocab_size": 257, "max_position_embeddings": 16,
+                   "num_experts_per_tok": 2, **FIRST_DENSE[model_type]}, file)
     one = bench.together(model, 1)
     for grid, ep, schedule, more in (((2, 1, 1), 1, "axonn", ()), ((4, 1, 1), 1, "gpipe", ()),
                                      ((2, 1, 1), 1, "interleaved", ("--virtual-stages", 2)), ((2, 1, 1), 1, "zero-bubble", ()),
@@ -183,7 +189,7 @@ def check_kinds_of_blocks(tap, bench):
                                      ((2, 2, 2), 2, "1f1b", ("--zero", 1, *SPLIT)), ((1, 2, 1), 2, "axonn", ("--recompute", "layer"))):
         losses = bench.train(model, grid, ep, "--schedule", schedule, *more)
         difference = shards.worst(losses, one)
-        tap.ok(difference is not None and difference <= TOLERANCE, f"first layers without experts, {named(grid, ep, schedule, *more)}",
+        tap.ok(difference is not None and difference <= TOLERANCE, f"{model_type}, its first layer without experts, {named(grid, ep, schedule, *more)}",
                losses if difference is None else difference)
     check_report(tap, bench, model, (2, 2, 1), 2, "1f1b", ("--precision", "mixed"))
     check_report(tap, bench, model, (2, 1, 1), 1, "zero-bubble", ("--precision", "mixed"))
@@ -227,7 +233,8 @@ def main():
         check_checkpoints(tap, bench)
         check_mixtures(tap, bench)
         check_qwen3_moe(tap, bench)
-        check_kinds_of_blocks(tap, bench)
+        for model_type in FIRST_DENSE:
+            check_kinds_of_blocks(tap, bench, model_type)
         check_memory(tap, bench)
     tap.end()
 

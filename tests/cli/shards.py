@@ -46,7 +46,8 @@ LIKE_LLAMA = {
     "a Mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.01,
                   "output_router_logits": True},
     "a DeepSeek-V3": {"model_type": "deepseek_v3", "num_key_value_heads": 8, "q_lora_rank": 14, "kv_lora_rank": 10,
-                      "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6, "first_k_dense_replace": 4},
+                      "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6, "first_k_dense_replace": 1,
+                      "moe_intermediate_size": 24, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2},
     "a DeepSeek-V3 whose queries are whole": {
         "model_type": "deepseek_v3", "num_key_value_heads": 8, "q_lora_rank": None, "kv_lora_rank": 10, "qk_nope_head_dim": 6,
         "qk_rope_head_dim": 4, "v_head_dim": 10, "rope_interleave": False, "first_k_dense_replace": 4},
@@ -188,7 +189,7 @@ def main():
         half = ("--precision", "mixed")  # a datasheet has fused attention, which a Llama's always is, in 16 bits alone
         for name, keys in LIKE_LLAMA.items():
             model = llama_of(folder, **keys)
-            for pp, dp, tp, schedule, more in LIKE_LLAMA_PLANS + (EXPERT_PLANS if "num_local_experts" in keys else []):
+            for pp, dp, tp, schedule, more in LIKE_LLAMA_PLANS + (EXPERT_PLANS if "num_experts_per_tok" in keys else []):
                 one = train(folder, model, (1, 1, 1), "axonn", *(("--clip", 0.1) if "--clip" in more else ()))
                 difference = worst(train(folder, model, (pp, dp, tp), schedule, *more), one)
                 tap.ok(difference is not None and difference <= LLAMA_TOLERANCE,

@@ -57,6 +57,7 @@ static void published_models_have_their_published_parameters(void **state)
                          {"mixtral-8x7b", 46702792704},
                          {"qwen3-30b-a3b", 30532122624},
                          {"qwen3-235b-a22b", 235093634560},
+                         {"deepseek-v3", 671026419200},
                          {"llama3-70b", 70553706496}};
         for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
                 struct gpt gpt = preset(published[i].name);

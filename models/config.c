@@ -51,7 +51,7 @@ static int read_number(struct gpt *gpt, const struct config_key *key, const char
         const json_t *value = json_object_get(object, key->key);
         void *member = (char *)gpt + key->offset;
         int64_t number = 0;
-        if (key->kind == CONFIG_REAL && !value) {
+        if (key->kind == CONFIG_REAL && (!value || (json_is_null(value) && key->absent == 0))) {
                 *(double *)member = key->absent;
                 return RV_OK;
         }

@@ -19,7 +19,8 @@ struct config_key {
                 CONFIG_COUNT,
                 /* The same, but where it is missing or null the int stays as it is. */
                 CONFIG_OPTIONAL,
-                /* A number from `min` to `max`, for a double of struct gpt; `absent` where it is missing. */
+                /* A number from `min` to `max`, for a double of struct gpt; `absent` where it is missing, or,
+                 * if that is 0, null. */
                 CONFIG_REAL,
                 /* The same, but it is needed. */
                 CONFIG_NEEDED_REAL,

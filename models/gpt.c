@@ -123,9 +123,15 @@ int gpt_check_length(const struct gpt *gpt, int seq_len, struct rv_error_info *e
 
 const char *gpt_warning(const struct gpt *gpt)
 {
-        return gpt->dropout ? "its dropout is not modelled: nothing is "
-                              "dropped out, neither in training nor in predictions"
-                            : NULL;
+#define DROPOUT "its dropout is not modelled: nothing is dropped out, neither in training nor in predictions"
+#define FURTHER                                                                                              \
+        "its layers that predict further tokens (num_nextn_predict_layers) are not modelled: they are "      \
+        "neither "                                                                                           \
+        "trained nor in predictions"
+        static const char *const warnings[2][2] = {{NULL, FURTHER}, {DROPOUT, DROPOUT "; and " FURTHER}};
+        return warnings[gpt->dropout][gpt->n_further > 0];
+#undef DROPOUT
+#undef FURTHER
 }
 
 /* What is before `end` in a path, without folders; false if the path does not end so, or that is no name. */

@@ -96,6 +96,9 @@ struct gpt {
         bool logistic_router;
         bool tied;    /* the output projection is the token embedding (tie_word_embeddings) */
         bool dropout; /* its file asks for dropout, which is not modelled */
+        /* Layers behind the last one that predict further tokens, which are not modelled either; their
+         * weights in files are left alone. */
+        int n_further;
 };
 
 /* Returns one sentence on what the model's file asks for and is not modelled, to be shown to the user; NULL

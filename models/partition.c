@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct stage partition_split(const struct gpt *gpt, int stages, int last, int index)
@@ -356,6 +357,16 @@ static int tensor_count(const struct gpt *gpt, const struct stage *stage)
         return (stage->first ? tensors_of(gpt, LAYER_EMBEDDING)->count : 0) +
                block_tensors(gpt, stage, stage->layers) + (stage->last ? own_head_tensors(gpt) : 0) +
                has_copy(gpt, stage);
+}
+
+bool partition_is_further(const struct gpt *gpt, const char *name)
+{
+        const char *layers = family_at(gpt->family)->layers;
+        const size_t length = strlen(layers);
+        if (strncmp(name, layers, length) != 0)
+                return false;
+        const long layer = strtol(name + length, NULL, 10);
+        return layer >= gpt->n_layer && layer < (long)gpt->n_layer + gpt->n_further;
 }
 
 /* Identities of tensors: the embedding's, the head's, then block after block of the whole model. */

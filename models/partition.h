@@ -111,6 +111,10 @@ struct tensor {
  * another. */
 int partition_tensors(const struct gpt *gpt, const struct stage *stage, struct tensor *out);
 
+/* Returns whether a tensor of a file is of a layer that predicts further tokens (n_further in models/gpt.h),
+ * so that no stage has it. */
+bool partition_is_further(const struct gpt *gpt, const char *name);
+
 /* Returns where element `index` of a shard's tensor is in the whole one; -1: nowhere, because it pads the
  * vocabulary. */
 int64_t partition_whole_index(const struct tensor *tensor, int64_t index);

@@ -70,14 +70,10 @@ void experts_write(const struct gpt *gpt, json_t *object)
 
 /* ---- DeepSeek-V3's keys ---- */
 
-/* Says which number would be right: `right`, and a limit behind it. */
-static int wrong_count(const char *path, const json_t *object, const char *key, int found, const char *right,
-                       int limit, struct rv_error_info *err)
+/* How a number came about that may be a default. */
+static const char *said(const json_t *object, const char *key)
 {
-        return rv_fail(err, RV_EINPUT, "%s:%d: %s is %d%s, %s %d was expected", path, file_line_of(path, key),
-                       key, found,
-                       json_is_integer(json_object_get(object, key)) ? "" : ", as the file does not say",
-                       right, limit);
+        return json_is_integer(json_object_get(object, key)) ? "is" : "is missing, which means";
 }
 
 /* Transformers too takes 8 groups, and 4 of them, where the file does not say. */
@@ -86,18 +82,23 @@ static int check_groups(struct gpt *gpt, const char *path, const json_t *object,
         gpt->n_group = gpt->n_group ? gpt->n_group : 8;
         gpt->n_group_chosen = gpt->n_group_chosen ? gpt->n_group_chosen : 4;
         const int groups = gpt->n_group, most = gpt->n_expert / groups * gpt->n_group_chosen;
-        if (gpt->n_expert % groups)
-                return wrong_count(path, object, "n_group", groups, "a divisor of n_routed_experts",
-                                   gpt->n_expert, err);
-        if (groups > 1 && gpt->n_expert == groups)
-                return wrong_count(path, object, "n_group", groups,
-                                   "1 or a number up to half of n_routed_experts,", gpt->n_expert / 2, err);
+        if (gpt->n_expert % groups || (groups > 1 && gpt->n_expert == groups))
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%s:%d: n_group %s %d, 1 was expected, or a divisor of n_routed_experts %d that "
+                        "leaves two experts or more in a group",
+                        path, file_line_of(path, "n_group"), said(object, "n_group"), groups, gpt->n_expert);
         if (gpt->n_group_chosen > groups)
-                return wrong_count(path, object, "topk_group", gpt->n_group_chosen, "a number up to n_group",
-                                   groups, err);
+                return rv_fail(err, RV_EINPUT,
+                               "%s:%d: topk_group %s %d, a number up to n_group %d was expected", path,
+                               file_line_of(path, "topk_group"), said(object, "topk_group"),
+                               gpt->n_group_chosen, groups);
         if (gpt->n_expert_chosen > most)
-                return wrong_count(path, object, "num_experts_per_tok", gpt->n_expert_chosen,
-                                   "a number up to those of topk_group groups,", most, err);
+                return rv_fail(err, RV_EINPUT,
+                               "%s:%d: num_experts_per_tok is %d, and the groups that topk_group %d chooses "
+                               "have only %d experts",
+                               path, file_line_of(path, "num_experts_per_tok"), gpt->n_expert_chosen,
+                               gpt->n_group_chosen, most);
         return RV_OK;
 }
 

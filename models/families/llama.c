@@ -119,8 +119,7 @@ static int read_heads(struct gpt *gpt, const char *path, struct rv_error_info *e
         return RV_OK;
 }
 
-/* Newer files say of each layer what its attention sees. */
-static int check_layers(const char *path, const json_t *object, struct rv_error_info *err)
+int llama_check_layers(const char *path, const json_t *object, struct rv_error_info *err)
 {
         const json_t *types = json_object_get(object, "layer_types");
         for (size_t i = 0; i < json_array_size(types); i++) {
@@ -136,8 +135,8 @@ int llama_read(struct gpt *gpt, const char *path, const json_t *object, const st
                int count, struct rv_error_info *err)
 {
         const bool sound = config_read(gpt, path, object, own, count, err) == RV_OK &&
-                           check_layers(path, object, err) == RV_OK && read_heads(gpt, path, err) == RV_OK &&
-                           rope_read(gpt, path, object, err) == RV_OK;
+                           llama_check_layers(path, object, err) == RV_OK &&
+                           read_heads(gpt, path, err) == RV_OK && rope_read(gpt, path, object, err) == RV_OK;
         return sound ? RV_OK : RV_EINPUT;
 }
 

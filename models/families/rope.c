@@ -22,9 +22,15 @@ static const double pi = 3.14159265358979323846;
         }
 
 static const struct config_key default_keys[] = {COMMON_KEYS};
-static const struct config_key linear_keys[] = {SCALED_KEYS};
+/* By mscale_all_dim transformers multiplies latent attention's scores in every type. */
+#define UNSTRETCHED_KEYS                                                                                     \
+        SCALED_KEYS,                                                                                         \
+        {                                                                                                    \
+                "mscale_all_dim", CONFIG_ONLY, .right = { "null" }                                           \
+        }
+static const struct config_key linear_keys[] = {UNSTRETCHED_KEYS};
 static const struct config_key llama3_keys[] = {
-        SCALED_KEYS,
+        UNSTRETCHED_KEYS,
         {"low_freq_factor", CONFIG_NEEDED_REAL, CONFIG_AT(rope_scaling.low), .min = 1e-6, .max = 1e6},
         {"high_freq_factor", CONFIG_NEEDED_REAL, CONFIG_AT(rope_scaling.high), .min = 1e-6, .max = 1e6},
         {"original_max_position_embeddings", CONFIG_COUNT, CONFIG_AT(rope_scaling.positions),

@@ -17,7 +17,8 @@ void rope_write(const struct gpt *, json_t *object);
 /* Returns by how much each column turns from a position to the next, as the kernel takes it. */
 struct rope_angles rope_angles_of(const struct gpt *);
 
-/* Returns by what queries and keys that are rotated are longer than before: of yarn more than 1. */
+/* Returns by what queries and keys that are rotated are longer than before: of yarn more than 1, or, of
+ * latent attention with two lengths, their quotient. */
 double rope_length(const struct gpt *);
 
 /* Returns by what scores of latent attention are multiplied besides: of yarn with an mscale_all_dim more than

@@ -356,7 +356,8 @@ static int check_others(const struct weight_files *w, const struct gpt *gpt, con
                 json_t *tensor;
                 json_object_foreach(w->files[i]->tensors, name, tensor)
                 {
-                        if (!json_object_get(wanted, name) && !is_buffer(name))
+                        if (!json_object_get(wanted, name) && !is_buffer(name) &&
+                            !partition_is_further(gpt, name))
                                 return rv_fail(err, RV_EINPUT, "%s: the model %s has no tensor %.100s",
                                                w->files[i]->path, gpt->name, name);
                 }

@@ -1307,6 +1307,10 @@ static void what_cannot_be_counted_is_told(void **state)
         assert_false(memory_countable(&gpt, &plan));
         plan.work.fused = true;
         assert_true(memory_countable(&gpt, &plan));
+        /* and so does an MLP as wide as all shared experts */
+        struct gpt shared = gpt;
+        shared.n_shared = 1 << 10;
+        assert_false(memory_countable(&shared, &plan));
         struct stage whole = partition_stage(&gpt, 1, 0);
         struct memory_bytes bytes;
         memory_stage(&gpt, &whole, &plan, &bytes);
@@ -1650,20 +1654,23 @@ static void wrong_mixtures_of_deepseek_are_refused_by_name(void **state)
                                 "x: n_routed_experts is missing, a whole number from 1 to 1024 was expected");
         assert_deepseek_refused(
                 DEEPSEEK, "x: num_experts_per_tok is missing, a whole number from 1 to 1024 was expected");
-        assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 6, \"n_group\": 3",
-                                "x:1: n_group is 3, a divisor of n_routed_experts 16 was expected");
         assert_deepseek_refused(
-                DEEPSEEK ", \"num_experts_per_tok\": 6, \"n_group\": 16",
-                "x:1: n_group is 16, 1 or a number up to half of n_routed_experts, 8 was expected");
+                DEEPSEEK ", \"num_experts_per_tok\": 6, \"n_group\": 3",
+                "x:1: n_group is 3, 1 was expected, or a divisor of n_routed_experts 16 that leaves "
+                "two experts or more in a group");
+        assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 6, \"n_group\": 16",
+                                "x:1: n_group is 16, 1 was expected, or a divisor of n_routed_experts 16 "
+                                "that leaves two experts or "
+                                "more in a group");
         assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 6, \"n_group\": 2, \"topk_group\": 3",
                                 "x:1: topk_group is 3, a number up to n_group 2 was expected");
         assert_deepseek_refused(
                 DEEPSEEK ", \"num_experts_per_tok\": 6, \"n_group\": 2",
-                "x:1: topk_group is 4, as the file does not say, a number up to n_group 2 was "
-                "expected");
-        assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 9",
-                                "x:1: num_experts_per_tok is 9, a number up to those of topk_group groups, 8 "
-                                "was expected");
+                "x:1: topk_group is missing, which means 4, a number up to n_group 2 was expected");
+        assert_deepseek_refused(
+                DEEPSEEK ", \"num_experts_per_tok\": 9",
+                "x:1: num_experts_per_tok is 9, and the groups that topk_group 4 chooses have only 8 "
+                "experts");
         assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 6, \"scoring_func\": \"softmax\"",
                                 "x:1: scoring_func is \"softmax\", only \"sigmoid\" is built");
         assert_deepseek_refused(DEEPSEEK ", \"num_experts_per_tok\": 6, \"topk_method\": \"greedy\"",
@@ -1680,6 +1687,41 @@ static void wrong_mixtures_of_deepseek_are_refused_by_name(void **state)
         "\"kv_lora_rank\": 16, \"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4, "                           \
         "\"first_k_dense_replace\": 2,\n"
 
+static struct gpt with_latent_attention(const char *keys)
+{
+        char text[1024];
+        struct gpt gpt;
+        struct rv_error_info err = {0};
+        snprintf(text, sizeof text, LATENT "\"q_lora_rank\": null, \"v_head_dim\": 8%s}", keys);
+        json_t *object = json_loads(text, 0, NULL);
+        if (gpt_from_json(&gpt, "x", object, &err) != RV_OK)
+                fail_msg("%s", err.sentence);
+        json_decref(object);
+        return gpt;
+}
+
+/* Transformers leaves these layers and their weights alone. */
+static void layers_for_further_tokens_are_told_and_left_alone(void **state)
+{
+        (void)state;
+        struct gpt gpt = with_latent_attention(", \"num_nextn_predict_layers\": null");
+        char name[64];
+        assert_null(gpt_warning(&gpt));
+        snprintf(name, sizeof name, "model.layers.%d.eh_proj.weight", gpt.n_layer);
+        assert_false(partition_is_further(&gpt, name));
+        gpt = with_latent_attention(", \"num_nextn_predict_layers\": 1");
+        assert_non_null(gpt_warning(&gpt));
+        assert_non_null(strstr(gpt_warning(&gpt), "its layers that predict further tokens"));
+        assert_true(partition_is_further(&gpt, name));
+        assert_false(partition_is_further(&gpt, "eh_proj.weight"));
+        assert_false(partition_is_further(&gpt, "model.layers.0.eh_proj.weight"));
+        snprintf(name, sizeof name, "model.layers.%d.eh_proj.weight", gpt.n_layer + 1);
+        assert_false(partition_is_further(&gpt, name));
+        gpt.dropout = true;
+        assert_non_null(strstr(gpt_warning(&gpt), "its dropout is not"));
+        assert_non_null(strstr(gpt_warning(&gpt), "further tokens"));
+}
+
 static void wrong_files_of_latent_attention_are_refused_with_the_line(void **state)
 {
         (void)state;
@@ -1693,6 +1735,14 @@ static void wrong_files_of_latent_attention_are_refused_with_the_line(void **sta
                       ":4: num_key_value_heads is 4, and of latent attention they are as many as");
         check_refused(LATENT "\"q_lora_rank\": 8, \"v_head_dim\": 8, \"attention_bias\": true}",
                       ":4: attention_bias is true, only false is built");
+        check_refused(LATENT
+                      "\"q_lora_rank\": 8, \"v_head_dim\": 8, \"layer_types\": [\"sliding_attention\"]}",
+                      ":4: layer_types is [\"sliding_attention\"], only \"full_attention\"");
+        check_refused(LATENT "\"q_lora_rank\": 8, \"v_head_dim\": 8,\n\"rope_scaling\": "
+                             "{\"type\": \"linear\", \"factor\": 4.0, \"mscale_all_dim\": 1.0}}",
+                      ":5: mscale_all_dim is 1.0, only null is built");
+        check_refused(LATENT "\"q_lora_rank\": 8, \"v_head_dim\": 8, \"num_nextn_predict_layers\": -1}",
+                      ":4: num_nextn_predict_layers is -1, a whole number from 0 to 10000 was expected");
         check_refused(
                 LIKE_LLAMA("deepseek_v3") "\"kv_lora_rank\": 16, \"q_lora_rank\": 8, \"v_head_dim\": 8,\n"
                                           "\"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 3,\n"
@@ -2182,6 +2232,7 @@ int main(void)
                 cmocka_unit_test(wrong_files_of_those_like_a_llama_are_refused_with_the_line),
                 cmocka_unit_test(files_of_those_like_a_llama_are_read),
                 cmocka_unit_test(mixtures_of_deepseek_are_read_as_transformers_reads_them),
+                cmocka_unit_test(layers_for_further_tokens_are_told_and_left_alone),
                 cmocka_unit_test(wrong_mixtures_of_deepseek_are_refused_by_name),
                 cmocka_unit_test(wrong_files_of_latent_attention_are_refused_with_the_line),
                 cmocka_unit_test(latent_attention_has_the_published_parameters_and_operations),

@@ -142,7 +142,7 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
         double heads = (double)gpt->n_head * gpt_head_size(gpt),
                latent = 2.0 * gpt->q_rank + 2.0 * gpt->kv_rank + gpt->rope_size + 2,
                experts = gpt->n_expert_chosen * (4 * C + 3.0 * gpt_inner(gpt)) + 8.0 * gpt->n_expert,
-               inner = 3.0 * gpt_inner(gpt) + 3.0 * gpt->dense_inner + experts,
+               inner = 3.0 * gpt_inner(gpt) * (1 + gpt->n_shared) + 3.0 * gpt->dense_inner + experts,
                block = 4 * C + 7 * heads + latent + inner + attention + 8,
                ends = 4 * C + 2.0 * gpt->vocab_size;
         double slot = N * (gpt->n_layer * block + ends);

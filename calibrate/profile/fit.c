@@ -41,6 +41,7 @@ struct sample {
 struct data {
         const struct sample *samples;
         int count, processors;
+        bool product; /* they are of a kind of products */
 };
 
 /* A model with some of the effects; those that it has not are 0 in it. */
@@ -289,7 +290,7 @@ static void drop_endless_rate(const struct data *data, struct candidate *candida
 static struct candidate choose(const struct data *data)
 {
         const struct candidate nothing = {.model.present = true, .score = INFINITY};
-        const bool product = data->samples[0].work.k > 0;
+        const bool product = data->product;
         struct candidate one = nothing, all = all_halves(data);
         consider_more(data, &nothing, product ? FLOPS : BYTES, &one);
         consider_more(data, &nothing, product ? BYTES : FLOPS, &one);
@@ -336,7 +337,7 @@ static void leave_one_out(const struct data *data, const struct candidate *found
         if (!others)
                 abort();
         for (int i = 0; i < data->count; i++) {
-                const struct data without = {others, data->count - 1, data->processors};
+                const struct data without = {others, data->count - 1, data->processors, data->product};
                 memcpy(others, data->samples, (size_t)i * sizeof *others);
                 memcpy(others + i, data->samples + i + 1, (size_t)(data->count - 1 - i) * sizeof *others);
                 struct candidate left = *found;
@@ -376,7 +377,7 @@ struct kernel_model fit_kernels(const struct kernel_point *points, int count, en
                                 enum dtype dtype, int processors)
 {
         struct sample *samples = malloc((size_t)(count + 1) * sizeof *samples);
-        struct data data = {samples, 0, processors};
+        struct data data = {samples, 0, processors, kernel_descriptor(kind)->products > 0};
         if (!samples)
                 abort();
         for (int i = 0; i < count; i++)
@@ -392,7 +393,7 @@ struct kernel_model fit_kernels(const struct kernel_point *points, int count, en
 struct line_fit fit_line(const struct line_point *points, int count)
 {
         struct sample *samples = malloc((size_t)(count + 1) * sizeof *samples);
-        const struct data data = {samples, count, 0};
+        const struct data data = {samples, count, 0, false};
         if (!samples)
                 abort();
         for (int i = 0; i < count; i++)

@@ -345,9 +345,12 @@ static int read_experts(struct reader *r, struct place where, const json_t *obje
 /* The fourth width of a kind that has one. */
 static int read_width(struct reader *r, struct place where, const json_t *object, struct kernel *kernel)
 {
+        const struct kernel_descriptor *of = kernel_descriptor(kernel->kind);
+        bool has = false;
+        for (int i = 0; i < KERNEL_OPERANDS; i++)
+                has = has || of->operands[i].extent == EXTENT_ROWS_L;
         kernel->l = 0;
-        return json_object_get(object, "l") ? read_int(r, where, object, "l", 1, INT64_MAX, &kernel->l)
-                                            : RV_OK;
+        return has ? read_int(r, where, object, "l", 1, INT64_MAX, &kernel->l) : RV_OK;
 }
 
 static int read_kernel_point(struct reader *r, struct place where, const json_t *object,

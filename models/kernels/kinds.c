@@ -157,6 +157,8 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                                         .flops = 4,
                                         .split = SPLIT_ROWS,
                                         .whole_tokens = true},
+        /* x's rows are whole, though their last columns are not read: an extent also says how far apart
+         * rows lie. */
         [KERNEL_NARROW] = {"narrow", {WRITE("y", EXTENT_MN), READ("x", EXTENT_ROWS_K)}, .split = SPLIT_ROWS},
         [KERNEL_WIDEN] = {"widen", {WRITE("x", EXTENT_ROWS_K), READ("y", EXTENT_MN)}, .split = SPLIT_ROWS},
         /* negation, exp, sum, division; up 1 */

@@ -257,7 +257,7 @@ struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const str
         nn->layout = memory_layout(gpt, stage, plan);
         nn->loss_scale = 1;
         nn->parameters = partition_parameters(gpt, stage);
-        if (allocate_stage(nn, optimizer, err) != RV_OK || check_heads(nn, err) != RV_OK) {
+        if (check_heads(nn, err) != RV_OK || allocate_stage(nn, optimizer, err) != RV_OK) {
                 nn_close(nn);
                 return NULL;
         }

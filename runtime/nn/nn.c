@@ -158,8 +158,8 @@ static bool allocate_buffers(struct nn_stage *nn)
 
 static bool allocate_all(struct nn_stage *nn, bool optimizer)
 {
-        return allocate_host(nn) && allocate_parameters(nn) && (!optimizer || allocate_optimizer(nn)) &&
-               allocate_buffers(nn) && allocate_staging(nn);
+        return allocate_parameters(nn) && (!optimizer || allocate_optimizer(nn)) && allocate_buffers(nn) &&
+               allocate_staging(nn);
 }
 
 static int refuse(const struct nn_stage *nn, int64_t needed, const char *memory, int64_t left,
@@ -205,7 +205,7 @@ static int check_memory(const struct nn_stage *nn, const int64_t bytes[MEMORY_SP
         return RV_OK;
 }
 
-/* All memory of the stage, at once if the device asks for that. */
+/* All memory that the device counts, at once if it asks for that. */
 static int allocate_stage(struct nn_stage *nn, bool optimizer, struct rv_error_info *err)
 {
         int64_t bytes[MEMORY_SPACES];
@@ -238,6 +238,14 @@ static int check_heads(const struct nn_stage *nn, struct rv_error_info *err)
         return RV_OK;
 }
 
+static int open_stage(struct nn_stage *nn, bool optimizer, struct rv_error_info *err)
+{
+        if (!allocate_host(nn))
+                return rv_fail(err, RV_ESYSTEM, "no host memory for a stage of %s", nn->gpt.name);
+        const int status = check_heads(nn, err);
+        return status == RV_OK ? allocate_stage(nn, optimizer, err) : status;
+}
+
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
                          const struct memory_plan *plan, bool optimizer, struct rv_error_info *err)
 {
@@ -257,7 +265,7 @@ struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const str
         nn->layout = memory_layout(gpt, stage, plan);
         nn->loss_scale = 1;
         nn->parameters = partition_parameters(gpt, stage);
-        if (check_heads(nn, err) != RV_OK || allocate_stage(nn, optimizer, err) != RV_OK) {
+        if (open_stage(nn, optimizer, err) != RV_OK) {
                 nn_close(nn);
                 return NULL;
         }

@@ -45,6 +45,16 @@ static int check_only(const struct config_key *key, const char *path, const json
         return config_wrong(path, key->key, value, err, "only %s is built", known);
 }
 
+static int check_each(const struct config_key *key, const char *path, const json_t *value,
+                      struct rv_error_info *err)
+{
+        for (size_t i = 0; i < json_array_size(value); i++)
+                if (!is_value(json_array_get(value, i), key->right[0]))
+                        return config_wrong(path, key->key, value, err, "only %s of every layer is built",
+                                            key->right[0]);
+        return RV_OK;
+}
+
 static int read_number(struct gpt *gpt, const struct config_key *key, const char *path, const json_t *object,
                        struct rv_error_info *err)
 {
@@ -57,9 +67,10 @@ static int read_number(struct gpt *gpt, const struct config_key *key, const char
         }
         if (key->kind == CONFIG_REAL || key->kind == CONFIG_NEEDED_REAL)
                 return file_need_real(path, object, key->key, key->min, key->max, member, err);
-        if (key->kind == CONFIG_OPTIONAL && (!value || json_is_null(value)))
+        if (key->kind != CONFIG_COUNT && (!value || json_is_null(value)))
                 return RV_OK;
-        if (file_need_int(path, object, key->key, 1, (int64_t)key->max, &number, err) != RV_OK)
+        const int least = key->kind == CONFIG_UNMODELLED ? 0 : 1;
+        if (file_need_int(path, object, key->key, least, (int64_t)key->max, &number, err) != RV_OK)
                 return RV_EINPUT;
         *(int *)member = (int)number;
         return RV_OK;
@@ -72,6 +83,7 @@ static int read_key(struct gpt *gpt, const struct config_key *key, const char *p
         switch (key->kind) {
         case CONFIG_COUNT:
         case CONFIG_OPTIONAL:
+        case CONFIG_UNMODELLED:
         case CONFIG_REAL:
         case CONFIG_NEEDED_REAL:
                 return read_number(gpt, key, path, object, err);
@@ -86,6 +98,8 @@ static int read_key(struct gpt *gpt, const struct config_key *key, const char *p
                 return RV_OK;
         case CONFIG_ONLY:
                 return check_only(key, path, value, err);
+        case CONFIG_ONLY_EACH:
+                return check_each(key, path, value, err);
         default:
                 return RV_OK;
         }

@@ -29,9 +29,15 @@ struct config_key {
                 CONFIG_BOOL,
                 /* A dropout rate. Dropout is not modelled: a rate above 0 gives the model a warning. */
                 CONFIG_DROPOUT,
+                /* A whole number from 0 to `max` of things that are not modelled, for an int of struct gpt,
+                 * which stays as it is where the key is missing or null. It is not written. */
+                CONFIG_UNMODELLED,
                 /* The key changes the computation, and only what is computed here is accepted: one of
                  * `right`, or no such key. */
                 CONFIG_ONLY,
+                /* An array, a layer after the other, of which each element must be the first of `right`; what
+                 * is no array is left alone. */
+                CONFIG_ONLY_EACH,
         } kind;
         /* Where the number is in struct gpt; CONFIG_AT sets it. */
         size_t offset;

@@ -125,9 +125,8 @@ const char *gpt_warning(const struct gpt *gpt)
 {
 #define DROPOUT "its dropout is not modelled: nothing is dropped out, neither in training nor in predictions"
 #define FURTHER                                                                                              \
-        "its layers that predict further tokens (num_nextn_predict_layers) are not modelled: they are "      \
-        "neither "                                                                                           \
-        "trained nor in predictions"
+        "its layers that predict further tokens (num_nextn_predict_layers) are not modelled: "               \
+        "they are neither trained nor in predictions"
         static const char *const warnings[2][2] = {{NULL, FURTHER}, {DROPOUT, DROPOUT "; and " FURTHER}};
         return warnings[gpt->dropout][gpt->n_further > 0];
 #undef DROPOUT

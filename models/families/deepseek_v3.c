@@ -2,7 +2,6 @@
  * share; its first blocks have an MLP in their place. */
 #include "models/families/experts.h"
 #include "models/families/latent.h"
-#include "runtime/base/file.h"
 
 static void dense(struct program *p, const struct gpt *gpt, const struct work *work)
 {
@@ -25,29 +24,14 @@ static const struct config_key keys[] = {
         LLAMA_KEYS("intermediate_size"),
         LATENT_KEYS,
         DEEPSEEK_EXPERTS_KEYS,
-        {"num_nextn_predict_layers", .kind = CONFIG_OTHER},
+        {"num_nextn_predict_layers", CONFIG_UNMODELLED, CONFIG_AT(n_further), .max = GPT_MAX_LAYERS},
 };
 enum { KEYS = sizeof keys / sizeof *keys };
-
-/* Transformers too has none of the layers that predict further tokens. */
-static int read_further(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
-{
-        const char *key = "num_nextn_predict_layers";
-        int64_t count = 0;
-        const json_t *value = json_object_get(object, key);
-        if (value && !json_is_null(value) &&
-            file_need_int(path, object, key, 0, GPT_MAX_LAYERS, &count, err) != RV_OK)
-                return RV_EINPUT;
-        gpt->n_further = (int)count;
-        return RV_OK;
-}
 
 static int read_config(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
 {
         const bool sound = config_read(gpt, path, object, keys, KEYS, err) == RV_OK &&
-                           llama_check_layers(path, object, err) == RV_OK &&
                            latent_read(gpt, path, object, err) == RV_OK &&
-                           read_further(gpt, path, object, err) == RV_OK &&
                            deepseek_experts_read(gpt, path, object, err) == RV_OK;
         return sound ? RV_OK : RV_EINPUT;
 }

@@ -119,23 +119,10 @@ static int read_heads(struct gpt *gpt, const char *path, struct rv_error_info *e
         return RV_OK;
 }
 
-int llama_check_layers(const char *path, const json_t *object, struct rv_error_info *err)
-{
-        const json_t *types = json_object_get(object, "layer_types");
-        for (size_t i = 0; i < json_array_size(types); i++) {
-                const char *type = json_string_value(json_array_get(types, i));
-                if (!type || strcmp(type, "full_attention") != 0)
-                        return config_wrong(path, "layer_types", types, err,
-                                            "only \"full_attention\" of every layer is built");
-        }
-        return RV_OK;
-}
-
 int llama_read(struct gpt *gpt, const char *path, const json_t *object, const struct config_key *own,
                int count, struct rv_error_info *err)
 {
         const bool sound = config_read(gpt, path, object, own, count, err) == RV_OK &&
-                           llama_check_layers(path, object, err) == RV_OK &&
                            read_heads(gpt, path, err) == RV_OK && rope_read(gpt, path, object, err) == RV_OK;
         return sound ? RV_OK : RV_EINPUT;
 }

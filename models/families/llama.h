@@ -25,9 +25,6 @@ void llama_head(struct program *, const struct gpt *, const struct work *, bool 
 int llama_read(struct gpt *, const char *path, const json_t *object, const struct config_key *keys, int count,
                struct rv_error_info *err);
 
-/* Newer files say of each layer what its attention sees (layer_types): only all of a sequence is built. */
-int llama_check_layers(const char *path, const json_t *object, struct rv_error_info *err);
-
 /* The rows of a table that all have; `inner` is the key of the width inside the MLP. Where the file does not
  * say, transformers takes what is here. */
 #define LLAMA_KEYS(inner)                                                                                    \
@@ -47,7 +44,7 @@ int llama_check_layers(const char *path, const json_t *object, struct rv_error_i
                 {"attention_dropout", .kind = CONFIG_DROPOUT}, {"rope_scaling", .kind = CONFIG_OTHER},       \
                 {"rope_parameters", .kind = CONFIG_OTHER},                                                   \
         {                                                                                                    \
-                "layer_types", .kind = CONFIG_OTHER                                                          \
+                "layer_types", .kind = CONFIG_ONLY_EACH, .right = { "\"full_attention\"" }                   \
         }
 
 #endif

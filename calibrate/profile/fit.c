@@ -337,7 +337,9 @@ static void leave_one_out(const struct data *data, const struct candidate *found
         if (!others)
                 abort();
         for (int i = 0; i < data->count; i++) {
-                const struct data without = {others, data->count - 1, data->processors, data->product};
+                struct data without = *data;
+                without.samples = others;
+                without.count--;
                 memcpy(others, data->samples, (size_t)i * sizeof *others);
                 memcpy(others + i, data->samples + i + 1, (size_t)(data->count - 1 - i) * sizeof *others);
                 struct candidate left = *found;

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Folded replicas: one simulated for all gives what all give, to 0.1 %, wherever the platform makes them equal; where it
+"""Folded replicas and shards: one simulated for all gives what all give, to 0.1 %, wherever the platform makes them equal; where it
 does not, it is said why. Every plan is simulated both ways."""
 import json
 import os
@@ -39,6 +39,16 @@ EQUAL = [
     ("generic", 2, 2, 4, 4, MIXED + ["--schedule", "1f1b"]), ("generic", 8, 1, 4, 2, MIXED),
     ("generic", 2, 2, 16, 4, MIXED + ["--schedule", "1f1b", "--order", "replicas"]),
     ("generic", 2, 2, 8, 4, OFFLOAD + ["--schedule", "1f1b", "--order", "replicas"]),
+    ("generic", 8, 2, 4, 4, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]), ("generic", 16, 2, 2, 2, MIXED + ["--schedule", "1f1b"]),
+    ("generic", 4, 2, 4, 4, MIXED + ["--schedule", "1f1b", "--zero", 1, "--sequence-parallel", "--clip", 0] + CHUNKS),
+    ("generic", 2, 4, 4, 8, MIXED + ["--schedule", "1f1b", "--messages", "staged", "--allreduce", "staged", "--sequence-parallel"]),
+    ("generic", 4, 2, 4, 4, MIXED + ["--schedule", "interleaved", "--virtual-stages", 2]),
+    ("dgx-2h", 16, 2, 2, 4, MIXED + ["--schedule", "1f1b", "--messages", "staged", "--allreduce", "staged"]),
+]
+# Shards that are equal though replicas are not, or there is one.
+SHARDS = [
+    ("generic", 8, 4, 1, 8, MIXED + ["--schedule", "1f1b"]), ("generic", 2, 4, 1, 8, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]),
+    ("dgx-2h", 2, 4, 4, 4, MIXED + ["--schedule", "1f1b"]), ("dgx-2h", 4, 2, 5, 4, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]),
 ]
 # What makes replicas differ.
 DIFFERENT = [
@@ -80,18 +90,21 @@ def name(plan):
     return "%s %d x %d x %d %s" % (platform, pp, dp, tp, " ".join(map(str, options)))
 
 
-def check_equal(tap, folder, plan):
+def check_equal(tap, folder, plan, replicas=True):
     _, all_of_them, said = simulate(folder, plan, "--fold", "off")
     status, one, also = simulate(folder, plan)
     if not all_of_them or not one:
         return tap.ok(False, "folded and not: " + name(plan), said + also)
     expected, found = (r["batch_seconds"]["median"] for r in (all_of_them, one))
-    tap.ok(abs(found - expected) <= TOLERANCE * expected and one["simulation"]["folded_replicas"] == plan[3] and
-           one["simulation"]["operations"] * plan[3] == all_of_them["simulation"]["operations"],
-           "folded takes what all replicas take: " + name(plan),
-           "folded %.9f s, all %.9f s: %+.4f %%" % (found, expected, 100 * (found / expected - 1)))
+    folds = [plan[3] if replicas else 1, plan[1]]
+    tap.ok(abs(found - expected) <= TOLERANCE * expected and
+           [one["simulation"][key] for key in ("folded_replicas", "folded_shards")] == folds and
+           one["simulation"]["operations"] * folds[0] * folds[1] == all_of_them["simulation"]["operations"],
+           "folded takes what all take: " + name(plan),
+           "folded %.9f s, all %.9f s: %+.4f %% %s" % (found, expected, 100 * (found / expected - 1), one["simulation"]))
     same = [r[key] for r in (all_of_them, one) for key in ("memory", "ranks")]
-    tap.ok(same[:2] == same[2:] and "replicas as 1" in also, "and its memory is that of all ranks", also)
+    tap.ok(same[:2] == same[2:] and all(f"{count} {what} as 1" in also for count, what in zip(folds, ("replicas", "shards")) if count > 1),
+           "and its memory is that of all ranks", also)
 
 
 def check_different(tap, folder, plan):
@@ -110,6 +123,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for plan in EQUAL:
             check_equal(tap, folder, plan)
+        for plan in SHARDS:
+            check_equal(tap, folder, plan, replicas=False)
         for plan in DIFFERENT:
             check_different(tap, folder, plan)
         trace = os.path.join(folder, "trace.json")

@@ -490,9 +490,10 @@ static size_t explore_shards(const struct plan *plan, bool disagrees)
         return disagrees ? states : states + search_all(search);
 }
 
-/* Two shards of one and of two stages, or two replicas that have experts or sequences together, never disagree: an order
- * that is fixed in advance is the same for both, and so is AxoNN's on a first and a last stage. On one
- * between, which goes by arrival, they can, which is why that is refused (runtime/plan/options.c). */
+/* Two shards of one and of two stages, or two replicas that have experts or sequences together, never
+ * disagree: an order that is fixed in advance is the same for both, and so is AxoNN's on a first and a last
+ * stage. On one between, which goes by arrival, they can, which is why that is refused
+ * (runtime/plan/options.c). */
 static void no_interleaving_of_shards_experts_or_sequences_deadlocks(void **state)
 {
         (void)state;

@@ -25,6 +25,9 @@ struct stage {
         /* It has the experts of rank `expert_rank` of `expert_ranks`, over which those of each layer are
          * spread; 0 of 0 or 1: all of them. */
         int expert_ranks, expert_rank;
+        /* Which of the ranks it is that have parts of the same sequences: of cp it has pieces `context_rank`
+         * and 2 cp - 1 - context_rank of 2 cp. */
+        int context_rank;
 };
 
 /* Returns stage `index` of a contiguous split: `last` blocks for the last stage, which carries the output

@@ -138,6 +138,14 @@ double price_imbalance(const struct price_list *list, int stage, const struct op
  * in spans (price_span) has no such parts. */
 const struct price_pass *price_pass_of(const struct price_list *list, int stage, const struct op *op);
 
+/* Returns the group that has such a collective of a list of work. */
+static inline enum op_group price_group(enum kernel_kind collective)
+{
+        return kernel_of_context(collective)   ? GROUP_CONTEXT
+               : kernel_of_experts(collective) ? GROUP_EXPERTS
+                                               : GROUP_TENSOR;
+}
+
 /* Whether another part of the same forward or backward follows this one. */
 bool price_more(const struct price_list *list, int stage, const struct op *op);
 

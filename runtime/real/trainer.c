@@ -9,16 +9,22 @@
 #include <string.h>
 
 /* This replica's sequences of a batch, from the training or the validation part: what its stage needs of
- * them. */
+ * them, and of sequences that several ranks have parts of its own pieces. */
 static void draw(struct trainer *t, int64_t step, bool validation)
 {
         const struct options *o = &t->settings->plan;
+        const int ranks = plan_context_ranks(&t->plan), replica = plan_replica(&t->plan, t->net->rank);
+        const int64_t own = o->seq_len / ranks, first = replica / ranks * t->share;
         int32_t *inputs = t->nn->host_tokens, *targets = t->nn->host_targets;
-        for (int64_t i = 0; i < t->share; i++)
-                data_sequence(&t->data, t->settings->seed, step, o->batch_size,
-                              plan_replica(&t->plan, t->net->rank) * t->share + i, o->seq_len, validation,
-                              inputs ? inputs + i * o->seq_len : NULL,
-                              targets ? targets + i * o->seq_len : NULL);
+        for (int64_t i = 0; i < t->share; i++) {
+                int32_t *to = inputs ? inputs + i * own : NULL, *next = targets ? targets + i * own : NULL;
+                if (ranks > 1)
+                        data_pieces(&t->data, t->settings->seed, step, o->batch_size, first + i, o->seq_len,
+                                    validation, ranks, replica % ranks, to, next);
+                else
+                        data_sequence(&t->data, t->settings->seed, step, o->batch_size, first + i, o->seq_len,
+                                      validation, to, next);
+        }
 }
 
 static struct core_stage core_stage(const struct trainer *t)
@@ -214,6 +220,7 @@ int trainer_open(struct trainer *t, struct rv_error_info *err)
         struct stage stage = partition_shard(&first, o->tp, plan_shard(&t->plan, t->net->rank));
         stage = partition_experts(&stage, o->ep, plan_replica(&t->plan, t->net->rank) % o->ep);
         struct memory_plan memory = options_memory(o, stage.index);
+        stage.context_rank = plan_group(&t->plan, t->net->rank, GROUP_CONTEXT).index;
         t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
         if (!t->nn)
                 return err->code;

@@ -65,13 +65,17 @@ EXPERT_PLANS = [(1, 2, 1, "axonn", ("--ep", 2)), (2, 2, 2, "1f1b", ("--ep", 2, "
 HALF = [((1, 1, 2), "mixed", ()), ((1, 1, 4), "mixed", SPLIT), ((1, 2, 2), "bf16", ("--offload", *SPLIT))]
 
 
+def ranks_of(grid, more):
+    return grid[0] * grid[1] * grid[2] * (more[more.index("--cp") + 1] if "--cp" in more else 1)
+
+
 def train(folder, model, grid, schedule, *more):
     pp, dp, tp = grid
     log = os.path.join(folder, "log.csv")
     status, _, err = ranvier.run(
         ["train", model, "--data", os.path.join(folder, "text.txt"), "--pp", pp, "--dp", dp, "--tp", tp, "--schedule",
          schedule, "--micro-batch-size", 1, "--batch-size", 12, "--steps", STEPS, "--lr", 3e-3, "--log", log, *more],
-        pp * dp * tp)
+        ranks_of(grid, more))
     return ranvier.losses(log) if status == 0 else err
 
 
@@ -148,7 +152,7 @@ def check_report(tap, folder, model, grid, schedule, more):
     real, predicted, trace, simulated = (os.path.join(folder, name) for name in
                                          ("real.json", "predicted.json", "trace.json", "simulated.json"))
     train(folder, model, grid, schedule, "--report", real, "--trace", trace, *more)
-    plan = ["simulate", model, "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--gpus", grid[0] * grid[1] * grid[2],
+    plan = ["simulate", model, "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--gpus", ranks_of(grid, more),
             "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", 12, *more]
     profile = "v100-datasheet" if "mixed" in more and "off" in more else "a100-datasheet"
     precision = [] if "mixed" in more else ["--precision", "fp32"]
@@ -157,7 +161,7 @@ def check_report(tap, folder, model, grid, schedule, more):
         ours, theirs = json.load(a), json.load(b)
     same = [r["bytes"] == p["bytes"] and r["host_bytes"] == p["host_bytes"] for r, p in zip(ours["ranks"], theirs["ranks"])]
     name = f"{os.path.basename(model)} {'x'.join(map(str, grid))} {' '.join(map(str, more))}".strip()
-    tap.ok(all(same) and len(same) == grid[0] * grid[1] * grid[2], f"{name}: memory of every rank as predicted, to the byte",
+    tap.ok(all(same) and len(same) == ranks_of(grid, more), f"{name}: memory of every rank as predicted, to the byte",
            same)
     tap.ok(ours["phases"]["tensor_seconds"] > 0 and theirs["phases"]["tensor_seconds"] > 0,
            f"{name}: both worlds say what shards did together", f"{ours['phases']}\n{theirs['phases']}")

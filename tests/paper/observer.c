@@ -166,9 +166,15 @@ static bool is_spread(const struct observer *o, int64_t p)
         return p < o->experts;
 }
 
-static bool exchanges_tokens(const struct observer *o)
+/* Of tokens between replicas that share experts, or of keys between those that have parts of sequences. */
+static bool exchanges(const struct observer *o)
 {
-        return o->plan.ep > 1;
+        return o->plan.ep > 1 || o->plan.cp > 1;
+}
+
+static enum op_group exchange_group(const struct observer *o)
+{
+        return o->plan.cp > 1 ? GROUP_CONTEXT : GROUP_EXPERTS;
 }
 
 /* Between the replicas of which gradients of p are summed. */
@@ -803,9 +809,9 @@ static void complete_unit(struct observer *o, int rank, const struct op *op)
         complete_pipeline(o, rank, &pass);
 }
 
-/* ---- passes of spread experts, part by part ---- */
+/* ---- passes of spread experts, or of parts of sequences, part by part ---- */
 
-/* A part computes, an exchange of tokens follows, the next part computes, ...; in this order. */
+/* A part computes, an exchange follows, the next part computes, ...; in this order. */
 static void issue_part(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
@@ -821,9 +827,10 @@ static void issue_part(struct observer *o, int rank, const struct op *op)
                "a pass that has begun goes on to its end");
         expect(o, op->segment == s->chain / 2 && exchange == s->chain % 2,
                "parts and exchanges of a pass take turns");
-        expect(o, !exchange || op->group == GROUP_EXPERTS, "tokens go to the replicas with all experts");
+        expect(o, !exchange || op->group == exchange_group(o),
+               "replicas exchange with those that have all experts, or the rest of their sequences");
         if (exchange)
-                s->collectives[GROUP_EXPERTS] = (s->collectives[GROUP_EXPERTS] ^ (word + 1)) * 0x100000001B3u;
+                s->collectives[op->group] = (s->collectives[op->group] ^ (word + 1)) * 0x100000001B3u;
 }
 
 static void complete_part(struct observer *o, int rank, const struct op *op)
@@ -954,7 +961,7 @@ static void check_places(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         const int64_t chunk = o->plan.bucket_parameters * o->plan.allreduce_buckets;
-        const int64_t of_experts = exchanges_tokens(o) ? o->experts * o->plan.ep / o->plan.dp + 2 : 0;
+        const int64_t of_experts = exchanges(o) ? o->experts * o->plan.ep / o->plan.dp + 2 : 0;
         const int64_t max =
                 of_experts + (o->parameters - o->experts) / o->plan.dp + o->parameters / chunk + 2;
         expect(o, op->count >= 1 && op->count <= plan_update_parameters(&o->plan),
@@ -1179,7 +1186,7 @@ void observer_issue(struct observer *o, int rank, const struct op *op, struct co
         check_blocking(o, rank, op);
         if (gathers_units(o) && op_of_pass(op))
                 issue_unit(o, rank, op);
-        else if (exchanges_tokens(o) && op_of_pass(op))
+        else if (exchanges(o) && op_of_pass(op))
                 issue_part(o, rank, op);
         else if (of_pipeline(op->of))
                 issue_pipeline(o, rank, op);
@@ -1203,7 +1210,7 @@ void observer_complete(struct observer *o, int rank, const struct op *op)
                         (size_t)(--lane->count - at) * sizeof *lane->serials);
         if (gathers_units(o) && op_of_pass(op))
                 complete_unit(o, rank, op);
-        else if (exchanges_tokens(o) && op_of_pass(op))
+        else if (exchanges(o) && op_of_pass(op))
                 complete_part(o, rank, op);
         else if (of_pipeline(op->of))
                 complete_pipeline(o, rank, op);
@@ -1276,16 +1283,18 @@ static void end_collectives(struct observer *o, int rank)
         const struct plan *plan = &o->plan;
         const struct seen *s = &o->seen[rank];
         int stage = plan_stage(plan, rank), replica = plan_replica(plan, rank);
-        const int ep = plan_expert_ranks(plan);
+        const int ep = plan_expert_ranks(plan), cp = plan_context_ranks(plan);
         const struct seen *same_stage = &o->seen[plan_rank(plan, 0, stage, 0)];
         const struct seen *same_experts = &o->seen[plan_rank(plan, replica % ep, stage, 0)];
         const struct seen *other_experts = &o->seen[plan_rank(plan, replica - replica % ep, stage, 0)];
+        const struct seen *same_sequences = &o->seen[plan_rank(plan, replica - replica % cp, stage, 0)];
         const struct seen *other_end = &o->seen[plan_rank(plan, replica, plan->pp - 1 - stage, 0)];
         expect(o,
                s->collectives[GROUP_WORLD] == o->seen[0].collectives[GROUP_WORLD] &&
                        s->collectives[GROUP_DATA] == same_stage->collectives[GROUP_DATA] &&
                        s->collectives[GROUP_EXPERT_DATA] == same_experts->collectives[GROUP_EXPERT_DATA] &&
-                       s->collectives[GROUP_EXPERTS] == other_experts->collectives[GROUP_EXPERTS],
+                       s->collectives[GROUP_EXPERTS] == other_experts->collectives[GROUP_EXPERTS] &&
+                       s->collectives[GROUP_CONTEXT] == same_sequences->collectives[GROUP_CONTEXT],
                "collectives are issued in the same order on all members of a group");
         if (stage == 0)
                 expect(o, s->collectives[GROUP_EMBEDDING] == other_end->collectives[GROUP_EMBEDDING],

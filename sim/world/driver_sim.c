@@ -275,6 +275,15 @@ void sim_exchange_flow(struct sim_exchange *exchange, int from, int to, double b
         flow_start(sim_lane_host(ends[0]), sim_lane_host(ends[1]), bytes, exchange);
 }
 
+void sim_exchange_flow_to_twins(struct sim_exchange *exchange, bool far, double bytes)
+{
+        const struct sim_lane *lane =
+                sim_find(exchange->world, sim_group_member(&exchange->group, 0))->lanes[exchange->lane];
+        const struct network_place *twins = exchange->group.twins;
+        exchange->flows++;
+        flow_start(sim_lane_host(lane), far ? twins->far : twins->near, bytes, exchange);
+}
+
 /* ---- building ---- */
 
 static bool lane_used(const struct sim_world *world, int stage, enum op_lane lane)
@@ -364,7 +373,7 @@ int sim_world_init(struct sim_world *world, const struct options *options, struc
                 .physics = *physics,
                 .trace = trace,
                 .folds = folds,
-                .ranks = (int)options_ranks(options) / (folds.replicas ? options->dp : 1) /
+                .ranks = (int)options_ranks(options) / (folds.replicas ? options_replicas(options) : 1) /
                          (folds.shards ? options->tp : 1),
                 .batches = batches,
         };
@@ -462,7 +471,17 @@ struct sim_lane *sim_lane_opposite(const struct sim_lane *lane)
 /* Whether the members of a rank's groups of one kind are copies of it. */
 static bool is_folded(const struct sim_world *world, enum op_group kind)
 {
-        return (kind == GROUP_DATA && world->folds.replicas) || (kind == GROUP_TENSOR && world->folds.shards);
+        switch (kind) {
+        case GROUP_DATA:
+        case GROUP_EXPERTS:
+        case GROUP_EXPERT_DATA:
+        case GROUP_CONTEXT:
+                return world->folds.replicas;
+        case GROUP_TENSOR:
+                return world->folds.shards;
+        default:
+                return false;
+        }
 }
 
 struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind)

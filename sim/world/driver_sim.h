@@ -206,6 +206,8 @@ struct sim_exchange {
 };
 /* Starts the flow of `bytes` from a member to another. */
 void sim_exchange_flow(struct sim_exchange *, int from, int to, double bytes);
+/* The same where the members are copies of one: from that to its twins in its node (`far`: in others). */
+void sim_exchange_flow_to_twins(struct sim_exchange *, bool far, double bytes);
 /* Returns the rank of the plan that is member `i`. */
 static inline int sim_group_member(const struct sim_group *group, int i)
 {

@@ -70,7 +70,7 @@ static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *
         const enum fold asked = p->machine ? p->machine->fold : FOLD_OFF;
         const char *obstacle = fold_obstacle(&p->costs.platform, p->options);
         const char *shards_obstacle = fold_shards_obstacle(&p->costs.platform, p->options);
-        if (asked == FOLD_ON && obstacle && (p->options->dp > 1 || shards_obstacle))
+        if (asked == FOLD_ON && obstacle && (options_replicas(p->options) > 1 || shards_obstacle))
                 return rv_fail(err, RV_EPLAN, "--fold on: %s; leave it out, or simulate all replicas",
                                obstacle);
         if (asked == FOLD_AUTO && traced && !obstacle)
@@ -81,7 +81,7 @@ static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *
                                       .shards = asked != FOLD_OFF && !shards_obstacle};
         /* one machine has few ranks: that they are not folded is nothing to be told */
         const bool told = asked == FOLD_AUTO && p->costs.platform.nodes > 1;
-        p->not_folded = told && p->options->dp > 1 ? obstacle : NULL;
+        p->not_folded = told && options_replicas(p->options) > 1 ? obstacle : NULL;
         p->shards_not_folded = told && p->options->tp > 1 ? shards_obstacle : NULL;
         return 0;
 }

@@ -395,7 +395,7 @@ static void print_folds(const struct prediction *p)
 {
         const struct options *o = p->options;
         if (p->folds.replicas)
-                printf("folded     %d replicas as 1\n", o->dp);
+                printf("folded     %d replicas as 1\n", options_replicas(o));
         else if (p->not_folded)
                 printf("folded     no: %s\n", p->not_folded);
         if (p->folds.shards)
@@ -482,7 +482,7 @@ static json_t *extra_json(const struct simulation *s)
         json_object_set_new(extra, "simulation",
                             json_pack("{s:I, s:i, s:i, s:s?}", "operations",
                                       (json_int_t)s->prediction.world.operations, "folded_replicas",
-                                      s->prediction.folds.replicas ? s->settings->plan.dp : 1,
+                                      s->prediction.folds.replicas ? options_replicas(&s->settings->plan) : 1,
                                       "folded_shards", s->prediction.folds.shards ? s->settings->plan.tp : 1,
                                       "not_folded", s->prediction.not_folded));
         if (s->settings->replay)

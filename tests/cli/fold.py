@@ -50,6 +50,18 @@ SHARDS = [
     ("generic", 8, 4, 1, 8, MIXED + ["--schedule", "1f1b"]), ("generic", 2, 4, 1, 8, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]),
     ("dgx-2h", 2, 4, 4, 4, MIXED + ["--schedule", "1f1b"]), ("dgx-2h", 4, 2, 5, 4, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]),
 ]
+# Replicas that share experts or sequences: model, options, and how many replicas and shards are folded.
+A100 = ["--profile", "a100-published", "--platform", "selene", "--precision", "bf16", "--schedule", "1f1b", "--fusion", "on",
+        "--micro-batch-size", 1, "--seq-len", 2048]
+SPREAD = [
+    ("mixtral-8x7b", ["--gpus", 32, "--pp", 4, "--dp", 8, "--ep", 8, "--batch-size", 32], (8, 1)),
+    ("mixtral-8x7b", ["--gpus", 32, "--pp", 2, "--dp", 16, "--ep", 4, "--batch-size", 32, "--order", "replicas", "--zero", 1], (16, 1)),
+    ("qwen3-30b-a3b", ["--gpus", 32, "--pp", 2, "--dp", 16, "--ep", 16, "--batch-size", 32], (16, 1)),
+    ("llama3-8b", ["--gpus", 32, "--pp", 2, "--dp", 4, "--cp", 4, "--batch-size", 16], (16, 1)),
+    ("llama3-8b", ["--gpus", 64, "--pp", 2, "--tp", 4, "--dp", 4, "--cp", 2, "--batch-size", 16, "--sequence-parallel", "--zero", 1], (8, 4)),
+    ("mixtral-8x7b", ["--gpus", 16, "--pp", 2, "--dp", 8, "--ep", 8, "--batch-size", 16, "--routing-exponent", 0.5],
+     "replicas have experts of their own, which get uneven rows"),
+]
 # What makes replicas differ.
 DIFFERENT = [
     ("summit", 1, 4, 6, 4, MIXED, "begin at different places"),
@@ -107,6 +119,27 @@ def check_equal(tap, folder, plan, replicas=True):
            "and its memory is that of all ranks", also)
 
 
+def spread(folder, model, options, *more):
+    path = os.path.join(folder, "report.json")
+    status, out, err = ranvier.run(["simulate", model, *A100, *options, "--ignore-memory", "--report", path, *more])
+    return (json.load(open(path)) if status == 0 else None), out + err
+
+
+def check_spread(tap, folder, model, options, folds):
+    all_of_them, said = spread(folder, model, options, "--fold", "off")
+    one, also = spread(folder, model, options)
+    what = f"{model} {' '.join(map(str, options))}"
+    if not all_of_them or not one:
+        return tap.ok(False, "folded and not: " + what, said + also)
+    found = one["simulation"]
+    if isinstance(folds, str):
+        return tap.ok(found["folded_replicas"] == 1 and found["not_folded"] == folds, f"{what}: {folds}", also)
+    seconds = [r["batch_seconds"]["median"] for r in (all_of_them, one)]
+    tap.ok(abs(seconds[1] / seconds[0] - 1) < 1e-6 and (found["folded_replicas"], found["folded_shards"]) == folds and
+           found["operations"] * folds[0] * folds[1] == all_of_them["simulation"]["operations"], "folded takes what all take: " + what,
+           f"{seconds} {found}")
+
+
 def check_different(tap, folder, plan):
     status, _, said = simulate(folder, plan, "--fold", "on")
     tap.ok(status == 2 and plan[6] in said and said.count("\n") == 1,
@@ -125,6 +158,8 @@ def main():
             check_equal(tap, folder, plan)
         for plan in SHARDS:
             check_equal(tap, folder, plan, replicas=False)
+        for model, options, folds in SPREAD:
+            check_spread(tap, folder, model, options, folds)
         for plan in DIFFERENT:
             check_different(tap, folder, plan)
         trace = os.path.join(folder, "trace.json")

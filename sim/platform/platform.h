@@ -250,8 +250,9 @@ struct platform platform_without_network(int ranks);
 #define PLATFORM_MEMORY  "memory"
 #define PLATFORM_STAGING "staging"
 /* Of a folded platform: twins of the GPU. PLATFORM_FAR stands for the same GPU of the next node and
- * PLATFORM_NEAR for the next GPU of the same node, in copies of this replica or shard. The routes to them lead over
- * the links that lead out and, since the copies do what this replica does, over those that lead in again. */
+ * PLATFORM_NEAR for the next GPU of the same node, in copies of this replica or shard. The routes to them
+ * lead over the links that lead out and, since the copies do what this replica does, over those that lead in
+ * again. */
 #define PLATFORM_FAR  "far"
 #define PLATFORM_NEAR "near"
 /* Writes the SimGrid XML of the nodes of the first `gpus` GPUs to `stream`: a zone for each node and a host

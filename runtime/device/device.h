@@ -136,6 +136,9 @@ int device_reserve(struct device *, const int64_t bytes[MEMORY_SPACES], struct r
  * when there may be a token to poll, or after 2 ms if `network` (messages are under way and must be looked
  * after), else after 1 s. Without ops->wait it only yields the processor. */
 void device_rest(struct device *, bool network);
+/* The same with messages under way of which there is news at the moment `due` of device_seconds: no longer
+ * than until then. */
+void device_rest_until(struct device *, double due);
 
 /* Returns the bytes of this machine's physical memory. */
 int64_t device_cpu_memory_bytes(void);

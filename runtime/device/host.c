@@ -24,6 +24,14 @@ void device_rest(struct device *device, bool network)
         sched_yield();
 }
 
+void device_rest_until(struct device *device, double due)
+{
+        const double seconds = due - device_seconds();
+        if (device->ops->wait && seconds > 0)
+                device->ops->wait(device, seconds < look_seconds ? seconds : look_seconds);
+        sched_yield();
+}
+
 int64_t device_cpu_memory_bytes(void)
 {
         return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);

@@ -1,6 +1,7 @@
 /* The network between the ranks of a run: messages between neighbours in a pipeline, collectives of groups of
  * ranks, and a few blocking functions for set-up. A struct net is an interface; the one that is built is that
- * of Open MPI (mpi.c), and on GPUs NCCL may take over some of its all-reduces (nccl.h). Everything is posted,
+ * of Open MPI (mpi.c), on GPUs NCCL may take over some of its all-reduces (nccl.h), and for experiments it
+ * may be as slow as a link (paced.h). Everything is posted,
  * and completes in test(), which must be polled: there is no thread that makes progress otherwise. Failures
  * of MPI end the job. */
 #ifndef RANVIER_RUNTIME_NET_NET_H
@@ -105,6 +106,9 @@ struct net {
         /* Messages may be in a GPU's memory; so may what is summed over NET_EMBEDDING and NET_DATA. */
         bool sends_device_memory;
         bool sums_device_memory;
+        /* Of a paced net (paced.h): the moment of CLOCK_MONOTONIC at which test() has something to tell, as
+         * far as the last one knew; 0: not known. */
+        double due_seconds;
 };
 
 /* Lets all ranks know whether any of them has failed, so that all stop alike and one can print. `rc` is this

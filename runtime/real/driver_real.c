@@ -506,7 +506,10 @@ bool driver_real_poll(struct driver_real *d, struct engine *engine)
 
 void driver_real_rest(struct driver_real *d)
 {
-        device_rest(d->device, d->net->ops->pending(d->net));
+        if (d->net->due_seconds > 0)
+                device_rest_until(d->device, d->net->due_seconds);
+        else
+                device_rest(d->device, d->net->ops->pending(d->net));
 }
 
 void driver_real_run(struct driver_real *d, struct engine *engine)

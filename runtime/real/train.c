@@ -2,6 +2,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/command_line.h"
 #include "runtime/base/number.h"
+#include "runtime/net/paced.h"
 #include "runtime/report/report.h"
 #include "runtime/real/kernel_times.h"
 #include "runtime/real/limits.h"
@@ -370,11 +371,11 @@ static json_t *extra_members(const struct run *run, const struct results *result
         const struct train_settings *s = &run->settings;
         const struct trainer *t = &run->trainer;
         bool validated = validates(run), mixed = options_mixed(&s->plan);
-        json_t *training =
-                json_pack("{s:s, s:s?, s:i, s:o, s:o, s:f}", "data", s->data, "init", s->init, "threads",
-                          s->threads, "loss_scale", mixed ? json_real(t->scaler.scale) : json_null(),
-                          "skipped_steps", mixed ? json_integer(t->optim.skipped) : json_null(),
-                          "host_link_bytes_per_second", s->host_link_bytes_per_second);
+        json_t *training = json_pack(
+                "{s:s, s:s?, s:i, s:o, s:o, s:f, s:f}", "data", s->data, "init", s->init, "threads",
+                s->threads, "loss_scale", mixed ? json_real(t->scaler.scale) : json_null(), "skipped_steps",
+                mixed ? json_integer(t->optim.skipped) : json_null(), "host_link_bytes_per_second",
+                s->host_link_bytes_per_second, "net_link_bytes_per_second", s->net_link_bytes_per_second);
         json_t *options = train_options_json(s);
         json_object_update(training, options);
         json_decref(options);
@@ -586,6 +587,8 @@ static int run_training(struct run *run, struct rv_error_info *err)
         run->losses = calloc((size_t)run->settings.optim.steps + 1, sizeof *run->losses);
         int rc = run->losses ? 0 : rv_fail(err, RV_ESYSTEM, "no host memory for the losses");
         rc = net_agree(run->net, rc, err);
+        if (rc == 0 && run->settings.net_link_bytes_per_second > 0)
+                rc = net_pace(run->net, run->settings.net_link_bytes_per_second, err);
         if (rc == 0)
                 rc = open_kernels(run, err);
         if (rc == 0)

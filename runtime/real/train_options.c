@@ -100,6 +100,9 @@ static const struct setting option_rows[] = {
         {SETTING_RATE, "host-link", .argument = "RATE", AT(host_link_bytes_per_second),
          .help = "Copies between host and device take as long as over a link of this rate, such as 12GB/s: on the CPU "
                  "device, whose memory is the host's, they are memory copies otherwise"},
+        {SETTING_RATE, "net-link", .argument = "RATE", AT(net_link_bytes_per_second),
+         .help = "Messages and collectives take at least as long as over a link of this rate that each rank has, such "
+                 "as 1GB/s, without latency; for ranks of one machine. ranvier simulate has the same flag"},
         {SETTING_TEXT, "cpu-kernels", .argument = "NAME", AT(cpu_kernels),
          .help = "The CPU device's kernels as built for processors with these instructions: auto, the default, takes "
                  "the fastest that this one runs; avx512, avx2, baseline (no more than every processor of this kind "
@@ -244,6 +247,10 @@ static int check_device(const struct train_settings *s, struct rv_error_info *er
                 return rv_fail(err, RV_EINPUT,
                                "--host-link paces the copies of --device cpu; those of a GPU take what its "
                                "link takes");
+        if (gpu && s->net_link_bytes_per_second > 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--net-link paces the network of --device cpu; that of a GPU takes what it "
+                               "takes");
         if (!gpu && s->no_graphs)
                 return rv_fail(err, RV_EINPUT,
                                "--cuda-graphs off is for --device cuda; --device cpu has no graphs");
@@ -355,6 +362,7 @@ static json_t *common_json(const struct train_settings *s, bool done)
         json_object_set_new(options, "trace", json_boolean(s->plan.trace));
         json_object_set_new(options, "init", json_boolean(s->init));
         json_object_set_new(options, "checkpoint", json_boolean(s->checkpoint));
+        json_object_set_new(options, "net_link", json_real(s->net_link_bytes_per_second));
         json_object_set_new(options, "kernels", json_boolean(s->kernels));
         return json_pack("{s:o, s:o}", "model", gpt_to_json(&s->plan.gpt), "options", options);
 }

@@ -36,6 +36,9 @@ struct train_settings {
         bool no_graphs;
         /* cpu: copies take as long as over a link of this rate; 0: as long as they take. */
         double host_link_bytes_per_second;
+        /* Messages and collectives take at least as long as over a link of this rate; 0: as long as they
+         * take. */
+        double net_link_bytes_per_second;
         /* For experiments with 16-bit gradients: in this step (from 0; -1: in none) one of this rank's
          * becomes infinite. */
         int64_t inject_step;

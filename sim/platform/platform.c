@@ -192,6 +192,20 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
         return 0;
 }
 
+void platform_pace(struct platform *p, double bytes_per_second)
+{
+        p->messages = NULL;
+        memset(p->allreduces, 0, sizeof p->allreduces);
+        p->collectives.algorithm = COLLECTIVE_RING;
+        p->gpu_link_bytes_per_second = bytes_per_second;
+        p->gpu_link_seconds = 0;
+        p->note[0] = 0;
+        snprintf(p->source, sizeof p->source,
+                 "a link of %.6g GB/s a rank, as --net-link says, for messages and "
+                 "collectives",
+                 bytes_per_second / 1e9);
+}
+
 static int too_few(const struct platform *p, int ranks, struct rv_error_info *err)
 {
         if (p->group_count)

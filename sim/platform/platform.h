@@ -203,6 +203,11 @@ int platform_load(struct platform *platform, const char *name_or_path, const str
 
 void platform_free(struct platform *platform);
 
+/* Gives every rank of the local platform a link of this rate to the others, without latency, instead of what
+ * was measured: as `ranvier train --net-link` paces its network. Collectives are rings, whose steps and sums
+ * take nothing beside it. */
+void platform_pace(struct platform *platform, double bytes_per_second);
+
 /* Where the GPU of a rank is. */
 struct platform_place {
         /* The figures of its kind of node: the platform itself or one of its groups. */

@@ -24,7 +24,8 @@ struct settings {
         struct options plan;
         const char *profile, *platform, *platform_xml, *replay;
         int gpus, batches, replay_batch;
-        double tokens; /* of the whole training; 0: not given */
+        double tokens;                    /* of the whole training; 0: not given */
+        double net_link_bytes_per_second; /* 0: not given */
         bool fits_only, ignore_memory, no_graphs;
         enum fold fold;
 };
@@ -64,6 +65,9 @@ static const struct setting option_rows[] = {
                  "SimGrid XML file (required)"},
         {SETTING_INT, "gpus", .argument = "N", AT(gpus), .min = 1, .max = 1048576,
          .help = "How many devices: P x D x T of the plan (required)"},
+        {SETTING_RATE, "net-link", .argument = "RATE", AT(net_link_bytes_per_second),
+         .help = "With --platform local: every rank has a link of this rate, such as 1GB/s, without latency, as in "
+                 "ranvier train --net-link"},
         {SETTING_HEADING, .help = "The prediction:"},
         {SETTING_INT, "batches", .argument = "K", AT(batches), .min = 1, .max = 1000000,
          .help = "Batches to simulate (default 1)"},
@@ -135,6 +139,7 @@ static int check_replay(const struct settings *s, struct rv_error_info *err)
         } others[] = {{"--profile", s->profile},
                       {"--platform", s->platform},
                       {"--platform-xml", s->platform_xml},
+                      {"--net-link", s->net_link_bytes_per_second > 0},
                       {"--fits-only", s->fits_only},
                       {"--ignore-memory", s->ignore_memory},
                       {"--cuda-graphs off", s->no_graphs},
@@ -170,6 +175,12 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
                                "--platform is missing: local, a preset such as generic, or a file");
         if (s->replay && check_replay(s, err))
                 return err->code;
+        if (s->net_link_bytes_per_second > 0 && s->platform && strcmp(s->platform, "local") != 0)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--net-link is the network of a run on one machine: --platform local, not %.160s, "
+                        "whose links its file has",
+                        s->platform);
         if (s->replay_batch >= 0 && !s->replay)
                 return rv_fail(err, RV_EINPUT,
                                "--replay-batch chooses a batch of a trace: --replay TRACE is missing");
@@ -224,6 +235,8 @@ static int load_inputs(struct simulation *s, struct options *plan, struct rv_err
                               err);
         s->machine.no_graphs = given->no_graphs;
         s->machine.fold = given->fold;
+        if (rc == 0 && given->net_link_bytes_per_second > 0)
+                platform_pace(&s->machine.platform, given->net_link_bytes_per_second);
         if (rc == 0)
                 rc = machine_settle(&s->machine, plan, err);
         if (rc == 0)

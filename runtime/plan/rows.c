@@ -551,7 +551,10 @@ static const struct flag flags[] = {
                     .sentence = "--zero 3 is for --pp 1 and --tp 1: its replicas, here of {pp} and {tp}, gather every "
                                 "layer whole"},
                    {{{"zero", IS, 3}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
-                    .sentence = "{schedule} with --zero 3 is not built yet"})},
+                    .sentence = "{schedule} with --zero 3 is not built yet"},
+                   {{{"zero", IS, 3}, {"offload-activations", IS, true}}, .also = goes_by_arrival, .code = RV_EPLAN,
+                    .sentence = "--zero 3 --offload-activations needs a schedule whose order is fixed, such as 1f1b: "
+                                "<schedule> works on whatever is back first, on which replicas could disagree"})},
         {.name = "unit-layers", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, unit_layers),
          FROM(1, LARGEST_LAYERS), .report = REPORT_IF_CHANGED,
          .help = "With --zero 3: blocks that are gathered at once, as one unit (default 1)",

@@ -65,6 +65,7 @@ static void gather_units(uint64_t *random, struct plan *plan)
         plan->unit_layers = random_int(random, 0, 5);
         plan->prefetch = random_int(random, 0, 6);
         plan->gathered = (enum plan_gathered)random_int(random, 0, GATHERED_FOR_BATCH);
+        plan->offload_activations = plan->offload_activations && plan->policy != POLICY_AXONN;
 }
 
 static struct plan random_plan(uint64_t *random, int64_t *parameters)

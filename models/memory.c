@@ -50,8 +50,9 @@ static int64_t largest_unit(const struct gpt *gpt, const struct stage *stage, co
         const int each = max_int(plan->unit_layers, 1);
         int64_t largest = 0;
         for (int first = 0; first < stage->layers; first += each)
-                largest = max_int64(largest, partition_block_offset(gpt, stage, min_int(first + each, stage->layers)) -
-                                                     partition_block_offset(gpt, stage, first));
+                largest = max_int64(largest,
+                                    partition_block_offset(gpt, stage, min_int(first + each, stage->layers)) -
+                                            partition_block_offset(gpt, stage, first));
         return largest;
 }
 

@@ -97,6 +97,7 @@ struct stage partition_chunk(const struct stage *stage, int chunk)
                 .shard = stage->shard,
                 .expert_ranks = stage->expert_ranks,
                 .expert_rank = stage->expert_rank,
+                .context_rank = stage->context_rank,
         };
 }
 
@@ -142,7 +143,7 @@ static void derive(struct layer_tensors *tensors, const struct gpt *gpt, enum la
 {
         const struct work work = {.micro_batch_size = 1, .seq_len = 1, .tp = 1};
         struct program program;
-        program_begin(&program, 1, false, 1, 0);
+        program_begin(&program, 1, false, 1, 0, 1);
         family_build(&program, layer, gpt, &work);
         for (int s = 0; s < program.forward.count; s++)
                 memo.swiglu |= program.forward.at[s].kind == KERNEL_SWIGLU ||
@@ -580,7 +581,8 @@ struct partition_span partition_span(const struct gpt *gpt, const struct stage *
         assert(stage->shards == 1 && stage->chunks == 1 && 0 <= offset && offset < end);
         struct partition_span span;
         if (parts == PART_INPUT) {
-                const int64_t left = deferred == stage->layers ? end : partition_block_offset(gpt, stage, deferred);
+                const int64_t left =
+                        deferred == stage->layers ? end : partition_block_offset(gpt, stage, deferred);
                 if (end <= left) {
                         span = partition_parts(stage, deferred, parts).part;
                         span.offset = offset;

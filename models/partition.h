@@ -25,6 +25,9 @@ struct stage {
         /* It has the experts of rank `expert_rank` of `expert_ranks`, over which those of each layer are
          * spread; 0 of 0 or 1: all of them. */
         int expert_ranks, expert_rank;
+        /* Which of the ranks it is that have parts of the same sequences: of cp it has pieces `context_rank`
+         * and 2 cp - 1 - context_rank of 2 cp. */
+        int context_rank;
 };
 
 /* Returns stage `index` of a contiguous split: `last` blocks for the last stage, which carries the output
@@ -142,8 +145,8 @@ struct partition_units {
 };
 struct partition_units partition_units(const struct gpt *gpt);
 
-/* Returns where a stage's block, from 0, begins in the flat buffer of a stage of one shard and one chunk; of as
- * many as it has, where they end. */
+/* Returns where a stage's block, from 0, begins in the flat buffer of a stage of one shard and one chunk; of
+ * as many as it has, where they end. */
 int64_t partition_block_offset(const struct gpt *gpt, const struct stage *stage, int block);
 
 /* A range of layers that a backward goes through, from the last to the first, on a stage of one shard and

@@ -39,8 +39,9 @@ struct step *program_add_step(struct steps *steps, struct step step)
 }
 
 void program_begin(struct program *p, int shards, bool sequence_parallel, int expert_ranks,
-                   double expert_capacity)
+                   double expert_capacity, int context_ranks)
 {
+        p->context_ranks = context_ranks;
         p->expert_ranks = expert_ranks;
         p->expert_capacity = expert_capacity;
         p->value_count = p->tensor_count = p->units = p->forward.count = p->backward.count = 0;
@@ -652,6 +653,7 @@ void program_finish(struct program *p, bool fused)
         program_shard_backward(p);
         if (fused)
                 program_fuse(p, &p->backward);
+        program_context(p);
 }
 
 /* ---- what steps read and write ---- */
@@ -756,7 +758,9 @@ static bool is_transposed(const struct view *v)
 static struct kernel collective_kernel(const struct program *p, const struct step *step, enum dtype dtype)
 {
         /* All rows of tokens, whoever of the two has them. */
-        const struct view *v = &step->view[p->values[step->view[0].value].state == STATE_ROWS ? 1 : 0];
+        const bool scattered = p->values[step->view[0].value].state == STATE_ROWS ||
+                               step->kind == KERNEL_CONTEXT_REDUCE_SCATTER;
+        const struct view *v = &step->view[scattered ? 1 : 0];
         const struct value *value = &p->values[v->value];
         return (struct kernel){.kind = step->kind,
                                .part = step->part,
@@ -795,8 +799,7 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
         kernel.n = c ? cols : a ? kernel.m : 0; /* attention's output is (T, hs) a head, of scores (T, T) */
         if (!c && a)
                 kernel.k = cols;
-        const struct view *qkv = view_with(step, EXTENT_QKV);
-        if (qkv && step->heads)
+        if ((view_with(step, EXTENT_QKV) || view_with(step, EXTENT_QUERIES)) && step->heads)
                 kernel.group = (unsigned char)(value->extent[2] / step->heads);
         if (kernel_descriptor(step->kind)->heads)
                 kernel.k = value->extent[value->axes - 1];

@@ -20,7 +20,8 @@ enum {
         PROGRAM_VALUES = 160,
         PROGRAM_STEPS = 96,
         PROGRAM_TENSORS = 24,
-        STEP_SCALARS = 7
+        STEP_SCALARS = 7,
+        PROGRAM_CONTEXT_RANKS = 16
 };
 
 /* Kinds of layers: a model is an embedding, blocks, and a head. Where blocks are mixtures of experts, the
@@ -68,6 +69,10 @@ struct value {
         int origin;
         /* The value that is a parameter's gradient; -1 for all others. */
         int gradient;
+        /* Its first axis is of the ranks that have parts of the same sequences, each of which has one index.
+         * A view that picks element `at` of it sees that of the rank `at` before this one, past the first the
+         * last. */
+        bool of_ranks;
         /* Of rows that other ranks send to this rank's experts: for how many there is memory; 0: as many as
          * the extents say, which are those of balanced experts. */
         int64_t capacity;
@@ -143,6 +148,7 @@ struct program {
         bool sequence_parallel;
         int expert_ranks;       /* over which experts are spread; 1: this rank has them all */
         double expert_capacity; /* see struct work */
+        int context_ranks;      /* that have parts of the same sequences; 1: this rank has all of each */
         bool forward_only;      /* it is of a validation pass and has no backward */
         /* The values that come from and go to the neighbouring layers; -1: the layer has none of that
          * kind. */
@@ -152,10 +158,11 @@ struct program {
 
 /* ---- for families: the builders append steps to the forward and return the value that these write ---- */
 
-/* Empties a program and sets how many shards share the layer, and over how many ranks, whose tokens are not
- * the same, its experts are spread. Sequence parallel is of several shards only. */
+/* Empties a program and sets how many shards share the layer, over how many ranks, whose tokens are not
+ * the same, its experts are spread, and how many ranks have parts of the same sequences. Sequence parallel is
+ * of several shards only. */
 void program_begin(struct program *, int shards, bool sequence_parallel, int expert_ranks,
-                   double expert_capacity);
+                   double expert_capacity, int context_ranks);
 
 /* Declares the layer's input: activations (B,T,C) of the layer before. */
 int program_input(struct program *, int64_t B, int64_t T, int64_t C);
@@ -274,8 +281,14 @@ void program_fuse(struct program *, struct steps *);
 /* Derives the backward: the adjoints of the forward's steps, in reverse. */
 void program_backward(struct program *);
 
+/* Where several ranks have parts of the same sequences: puts, behind the fused attention of the forward and
+ * of the backward, attention to the keys of the other ranks, and the collectives that bring these and take
+ * their gradients. */
+void program_context(struct program *);
+
 /* Runs all of these on a program whose forward is built: the collectives of the forward, its fused kernels
- * (if `fused`), the backward, the collectives of that, its fused kernels (if `fused`). */
+ * (if `fused`), the backward, the collectives of that, its fused kernels (if `fused`), and what parts of
+ * sequences need. */
 void program_finish(struct program *, bool fused);
 
 /* Whether an activation of the forward is stored for the backward; else the steps that make it run again. */

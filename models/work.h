@@ -10,7 +10,7 @@
 #include "models/kernels/kernel.h"
 
 struct work {
-        /* B sequences of T tokens. */
+        /* B sequences of T tokens, or, with `cp`, of this rank's T of cp T. */
         int micro_batch_size, seq_len;
         /* The format of stored tensors: weights, gradients and activations. */
         enum dtype dtype;
@@ -28,6 +28,9 @@ struct work {
         /* Then: memory for the rows of a rank's experts, as a multiple of an even share of them; 0: for all
          * that may come. */
         double expert_capacity;
+        /* The number of ranks that have parts of the same sequences; 0 stands for 1. Each has two pieces of
+         * every sequence, so seq_len is that of both. */
+        int cp;
         /* With several shards, what tp does not split is split along the sequence. */
         bool sequence_parallel;
         /* The most bytes of logits that exist at once; 0 stands for WORKLOAD_LOGITS_BYTES. See
@@ -44,6 +47,11 @@ static inline enum recompute work_recomputation(const struct work *work)
 static inline int work_expert_ranks(const struct work *work)
 {
         return work->ep > 1 ? work->ep : 1;
+}
+/* Returns the number of ranks that have parts of the same sequences. */
+static inline int work_context_ranks(const struct work *work)
+{
+        return work->cp > 1 ? work->cp : 1;
 }
 /* Whether training is in mixed precision: tensors of 16 bits, master parameters in fp32. */
 static inline bool work_mixed(const struct work *work)

@@ -426,6 +426,8 @@ static void lend_models(struct profile_load *load)
                     {KERNEL_JOIN_COLUMNS, KERNEL_SWIGLU},
                     {KERNEL_NARROW, KERNEL_SWIGLU},
                     {KERNEL_WIDEN, KERNEL_SWIGLU},
+                    {KERNEL_LAST_COLUMNS, KERNEL_SWIGLU},
+                    {KERNEL_SET_LAST_COLUMNS, KERNEL_SWIGLU},
                     {KERNEL_LATENT_QKV, KERNEL_SWIGLU},
                     {KERNEL_LATENT_QKV_BACKWARD, KERNEL_SWIGLU},
                     {KERNEL_WEIGHTED_SWIGLU, KERNEL_SWIGLU},

@@ -87,8 +87,8 @@ double kernel_flops(const struct kernel *kernel)
 {
         const struct kernel_descriptor *d = kernel_descriptor(kernel->kind);
         const double n = kernel->n > 0 ? (double)kernel->n : 1;
-        const double elements =
-                d->causal ? causal_elements(kernel) : (double)kernel->batch * (double)kernel->m * n;
+        const double all = (double)kernel->batch * (double)kernel->m * n;
+        const double elements = d->causal ? causal_elements(kernel) : d->half ? all / 2 : all;
         return elements * (2 * d->products * (double)kernel->k + d->flops +
                            (kernel->accumulate ? d->accumulate_flops : 0));
 }
@@ -105,6 +105,8 @@ static double extent_elements(enum operand_extent extent, const struct kernel *k
                 [EXTENT_MK] = m * k,
                 [EXTENT_KN] = k * n,
                 [EXTENT_QKV] = m * k * (1 + 2.0 / kernel_group(kernel)),
+                [EXTENT_QUERIES] = m * k,
+                [EXTENT_KEYS] = m * k * 2.0 / kernel_group(kernel),
                 [EXTENT_HEADS] = k > 0 ? m * n / k : 0,
                 [EXTENT_2K] = 2 * k,
                 [EXTENT_ROWS_K] = m * k,

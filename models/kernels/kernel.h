@@ -77,6 +77,13 @@ enum kernel_kind {
         KERNEL_MATMUL_GELU_BACKWARD,           /* dh (m,n) = (dy w) gelu'(h) */
         KERNEL_ATTENTION, /* causal attention: batch (sequences x query heads) of m = n = T, k = head size */
         KERNEL_ATTENTION_BACKWARD,
+        /* Where ranks have parts of every sequence (context parallelism): attention to the keys of another
+         * rank, half of which half of the queries see, each in its order, and its backward. Shapes are
+         * attention's. */
+        KERNEL_CONTEXT_ATTENTION,
+        KERNEL_CONTEXT_ATTENTION_BACKWARD,
+        KERNEL_LAST_COLUMNS,     /* y (m,n): the last columns of rows of k */
+        KERNEL_SET_LAST_COLUMNS, /* and back: those become y */
         KERNEL_KINDS,
         /* No kernels, but entries of a shard's list of work where they run: the collectives of a stage's
          * shards on an (m,n) matrix of tokens, m being the rows of all shards together. */
@@ -88,6 +95,9 @@ enum kernel_kind {
         KERNEL_EXPERT_COUNTS,   /* where each of n experts' rows end, of m ranks' tokens, to all */
         KERNEL_EXPERT_DISPATCH, /* rows (m,n) of this rank's tokens to the ranks of their experts */
         KERNEL_EXPERT_COMBINE,  /* rows (m,n) of this rank's experts back to the ranks of their tokens */
+        /* Collectives of the ranks that have parts of the same sequences; m are the rows of all of them. */
+        KERNEL_CONTEXT_ALL_GATHER,     /* each rank has m / ranks rows; all rows, to all */
+        KERNEL_CONTEXT_REDUCE_SCATTER, /* of the sum, m / ranks rows to each */
         KERNEL_ENTRIES
 };
 
@@ -127,20 +137,22 @@ enum operand_type {
 
 /* How many elements an operand has, for each matrix of a batch. */
 enum operand_extent {
-        EXTENT_ONE,    /* a number, or an operand with a layout of its own: its bytes are not counted */
-        EXTENT_M,      /* one element a row; for kernels on flat arrays, the array */
-        EXTENT_2M,     /* two elements a row: means, and, ld[0] behind them, reciprocal standard deviations */
-        EXTENT_N,      /* one row, which all rows of the others share */
-        EXTENT_MN,     /* rows: the output of a product, and tensors that lie as it does */
-        EXTENT_M2N,    /* rows twice as wide: n gates, then the n values that they multiply */
-        EXTENT_MK,     /* the left operand of a product */
-        EXTENT_KN,     /* the right operand of a product */
-        EXTENT_EMN,    /* an (m,n) matrix for each expert */
-        EXTENT_EKN,    /* the right operand of a product for each expert */
-        EXTENT_QKV,    /* attention's queries, and the keys and values that a group of heads shares */
-        EXTENT_HEADS,  /* n / k elements a row, one for each head */
-        EXTENT_2K,     /* two heads' columns, which all rows and heads of the others share */
-        EXTENT_ROWS_K, /* rows of k elements */
+        EXTENT_ONE, /* a number, or an operand with a layout of its own: its bytes are not counted */
+        EXTENT_M,   /* one element a row; for kernels on flat arrays, the array */
+        EXTENT_2M,  /* two elements a row: means, and, ld[0] behind them, reciprocal standard deviations */
+        EXTENT_N,   /* one row, which all rows of the others share */
+        EXTENT_MN,  /* rows: the output of a product, and tensors that lie as it does */
+        EXTENT_M2N, /* rows twice as wide: n gates, then the n values that they multiply */
+        EXTENT_MK,  /* the left operand of a product */
+        EXTENT_KN,  /* the right operand of a product */
+        EXTENT_EMN, /* an (m,n) matrix for each expert */
+        EXTENT_EKN, /* the right operand of a product for each expert */
+        EXTENT_QKV, /* attention's queries, and the keys and values that a group of heads shares */
+        EXTENT_QUERIES, /* of such rows the queries alone */
+        EXTENT_KEYS,    /* keys and values alone, in rows of their own */
+        EXTENT_HEADS,   /* n / k elements a row, one for each head */
+        EXTENT_2K,      /* two heads' columns, which all rows and heads of the others share */
+        EXTENT_ROWS_K,  /* rows of k elements */
         EXTENT_ROWS_NK, /* rows of n + k elements */
         EXTENT_ROWS_3N, /* rows of 3 n elements */
         EXTENT_ROWS_L,  /* rows of l elements */
@@ -190,6 +202,8 @@ struct kernel_descriptor {
         int products, flops, accumulate_flops;
         /* Only the elements on and below the diagonal of (m,n) are computed, and read. */
         bool causal;
+        /* Half of the elements of (m,n) are computed. */
+        bool half;
         /* Its rows are heads of k columns, one beside the other. */
         bool heads;
         enum kernel_split split;
@@ -286,7 +300,12 @@ static inline bool kernel_collective(enum kernel_kind kind)
 /* Whether it is one of the ranks over which experts are spread. */
 static inline bool kernel_of_experts(enum kernel_kind kind)
 {
-        return kind >= KERNEL_EXPERT_COUNTS;
+        return kind >= KERNEL_EXPERT_COUNTS && kind <= KERNEL_EXPERT_COMBINE;
+}
+/* Whether it is one of the ranks that have parts of the same sequences. */
+static inline bool kernel_of_context(enum kernel_kind kind)
+{
+        return kind >= KERNEL_CONTEXT_ALL_GATHER;
 }
 /* Returns the bytes of the whole matrix that a collective of shards is about. `real_bytes` are those of an
  * element that is not stored in 16 bits: 4, or 8 in the double build. */

@@ -255,18 +255,40 @@ void data_free(struct data *data)
         memset(data, 0, sizeof *data);
 }
 
-void data_sequence(const struct data *data, uint64_t seed, int64_t step, int64_t batch_size, int64_t index,
-                   int seq_len, int validation, int32_t *inputs, int32_t *targets)
+/* Where a sequence begins. */
+static const uint16_t *sequence_at(const struct data *data, uint64_t seed, int64_t step, int64_t batch_size,
+                                   int64_t index, int seq_len, int validation)
 {
         int64_t begin = validation ? data->train_count : 0;
         int64_t places = (validation ? data->count - begin : data->train_count) - seq_len;
         assert(places >= 1);
         uint64_t draw = data_splitmix64(seed * 0x9E3779B97F4A7C15u + (uint64_t)(step * batch_size + index));
-        const uint16_t *at = data->tokens + begin + (int64_t)(draw % (uint64_t)places);
-        for (int t = 0; t < seq_len; t++) {
+        return data->tokens + begin + (int64_t)(draw % (uint64_t)places);
+}
+
+static void copy_tokens(const uint16_t *at, int count, int32_t *inputs, int32_t *targets)
+{
+        for (int t = 0; t < count; t++) {
                 if (inputs)
                         inputs[t] = at[t];
                 if (targets)
                         targets[t] = at[t + 1];
         }
+}
+
+void data_sequence(const struct data *data, uint64_t seed, int64_t step, int64_t batch_size, int64_t index,
+                   int seq_len, int validation, int32_t *inputs, int32_t *targets)
+{
+        copy_tokens(sequence_at(data, seed, step, batch_size, index, seq_len, validation), seq_len, inputs,
+                    targets);
+}
+
+void data_pieces(const struct data *data, uint64_t seed, int64_t step, int64_t batch_size, int64_t index,
+                 int seq_len, int validation, int ranks, int rank, int32_t *inputs, int32_t *targets)
+{
+        const uint16_t *at = sequence_at(data, seed, step, batch_size, index, seq_len, validation);
+        const int piece = seq_len / (2 * ranks), second = 2 * ranks - 1 - rank;
+        copy_tokens(at + (int64_t)rank * piece, piece, inputs, targets);
+        copy_tokens(at + (int64_t)second * piece, piece, inputs ? inputs + piece : NULL,
+                    targets ? targets + piece : NULL);
 }

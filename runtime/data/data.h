@@ -39,6 +39,12 @@ uint64_t data_checksum(const struct data *);
 void data_sequence(const struct data *, uint64_t seed, int64_t step, int64_t batch_size, int64_t index,
                    int seq_len, int validation, int32_t *inputs, int32_t *targets);
 
+/* The same of a sequence that is spread over `ranks` ranks, in 2 ranks pieces of equal lengths (which must
+ * divide it): copies those of `rank`, which are piece `rank` and the one as far from the end. So every rank
+ * has as much to attend to: what its first piece has less of before it, its second has more. */
+void data_pieces(const struct data *, uint64_t seed, int64_t step, int64_t batch_size, int64_t index,
+                 int seq_len, int validation, int ranks, int rank, int32_t *inputs, int32_t *targets);
+
 /* Returns the first output of the generator splitmix64 seeded with `x`; data_splitmix64(0) is
  * 0xE220A8397B1DCDAF. Initial weights and samples are drawn with it, too. */
 uint64_t data_splitmix64(uint64_t x);

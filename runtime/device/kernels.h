@@ -20,12 +20,13 @@
  *   0). batch is outer x `inner`; stride[i]: elements of operand i from one outer [0], inner [1] matrix to
  *   the next.
  * embedding, p: x, tokens, wte, wpe. x (B T, C) = wte (V, C)[tokens (B,T)] + wpe (positions, C)[t]. ld[0]:
- *   T. wpe NULL: positions are not embedded. Of a part of the vocabulary (the CPU alone has these) ld[1] is
- *   its first token and ld[2] the number of its tokens, which are the rows of wte (0: all); other tokens
- *   have no row, and nothing is added for them. The sum of all parts' x, one of which has wpe, is the
- *   whole's.
- * embedding_backward, p: dwte, dwpe, dx, tokens. Adds dx to the rows of dwte and dwpe; ld as forward, and
- *   dwpe may be NULL.
+ *   T. Of a rank that has two pieces of every sequence, of T / 2 tokens each, t counts in what it has, and
+ *   stride[0][0] is added to it in the first, stride[0][1] in the second, to make the position in the
+ * sequence (the CPU alone has this; else both are 0). wpe NULL: positions are not embedded. Of a part of the
+ * vocabulary (the CPU alone has these) ld[1] is its first token and ld[2] the number of its tokens, which are
+ * the rows of wte (0: all); other tokens have no row, and nothing is added for them. The sum of all parts' x,
+ * one of which has wpe, is the whole's. embedding_backward, p: dwte, dwpe, dx, tokens. Adds dx to the rows of
+ * dwte and dwpe; ld as forward, and dwpe may be NULL.
  *
  * Normalisations:
  *
@@ -56,16 +57,19 @@
  * swiglu_backward, p: dgu, dy, gu. Writes all of dgu (m, 2 n).
  * rope (Su et al. 2021), p: x, in place. In each head of k columns, column i is rotated with column i + k /
  *   2 by the angle t f, t being the row's position in its sequence of T, and f = theta^(-2 i / k), or less
- *   of it as rope.h says. ld[0]: T; ld[1]: the number of the first row (0); `inner`: columns of a row that
- *   are rotated, the first ones, whole heads; scalar[0]: theta; scalar[1]: 1, or -1 to rotate back, which is
- *   its gradient; scalar[2..5]: taken, by_frequency, by_column and constant of a scaling, 0 without one.
+ *   of it as rope.h says. ld[0]: T, and stride[0] as embedding's; ld[1]: the number of the first row (0);
+ * `inner`: columns of a row that are rotated, the first ones, whole heads; scalar[0]: theta; scalar[1]: 1, or
+ * -1 to rotate back, which is its gradient; scalar[2..5]: taken, by_frequency, by_column and constant of a
+ * scaling, 0 without one.
  *
  * Columns of rows, copied:
  *
  * split_columns, p: a, b, x. a (m,n) and b (m,k) are the first n and the last k columns of x (m, n + k).
  * join_columns, p: x, a, b. x (m, n + k) has a (m,n) and, behind it, b (m,k).
  * narrow, p: y, x. y (m,n) is the first n columns of x (m,k).
- * widen, p: x, y. The first n columns of x (m,k) are y (m,n), the others zeros.
+ * last_columns, p: y, x. y (m,n) is the last n columns of x (m,k). set_last_columns, p: x, y: the last n
+ * columns of x (m,k) become y (m,n), and the others stay. The CPU alone has both. widen, p: x, y. The first n
+ * columns of x (m,k) are y (m,n), the others zeros.
  *
  * Multi-head latent attention (DeepSeek-AI 2024), whose keys are made of little: with `inner` heads of hs = n
  * / inner columns, of which the last k turn, and values of l / inner - (hs - k) columns, at most hs.
@@ -75,7 +79,7 @@
  *   their heads in kv (m,l) and behind them `shared` (m,k), turned; values the last columns of their heads in
  *   kv, and zeros. Turned columns are rotated as rope does in heads of k columns, where scalar[6] is 0; else
  *   columns 2 i and 2 i + 1 are rotated with each other and written to i and i + k / 2. Either way they are
- *   multiplied by scalar[1]. ld[0], ld[1] and the other scalars are as rope's.
+ *   multiplied by scalar[1]. ld[0], stride[0], ld[1] and the other scalars are as rope's.
  * latent_qkv_backward, p: dq, dkv, dshared, dqkv. Writes all of the three gradients; dshared is a sum over
  *   heads.
  *
@@ -154,6 +158,15 @@
  * attention_backward, p: dqkv, rows, dy, y, lse, qkv. Writes all of dqkv, from y and lse as forward left
  *   them; dk and dv are sums over the heads of q that have them. rows (B,H,T), `real`, is its scratch: each
  *   row's sum of dy y.
+ *
+ * Where each of several ranks has two pieces of every sequence, of T / 2 tokens, its queries go on with
+ * another rank's keys (the CPU alone has this): those of both its pieces see the first half of them (ld[2]:
+ * 0), or those of its second piece see all (ld[2]: 1). kv and dkv (B,T, 2 KV hs) are the last columns of rows
+ * of qkv.
+ *
+ * context_attention, p: y, lse, qkv, kv. y and lse, which are over the keys so far, become those over these
+ * too. context_attention_backward, p: dqkv, dkv, rows, dy, lse, qkv, kv. Adds to the queries' gradients in
+ * dqkv and writes all of dkv, from lse over all keys, and rows as attention_backward leaves them.
  *
  * Flat arrays of m elements, described with the launches below:
  *

@@ -454,8 +454,7 @@ void capacity_print(FILE *stream, const struct options *options, const struct ca
 {
         char grid[GRID_TEXT];
         fprintf(stream, "%s, %s, micro-batch %d: rank %d (stage %d) does not fit\n", options->gpt.name,
-                grid_text(grid, options->sizes, "", " x "), options->micro_batch_size, need->rank,
-                need->stage);
+                options_grid(grid, options, "", " x "), options->micro_batch_size, need->rank, need->stage);
         print_need(stream, capacity, need);
         if (count)
                 print_changes(stream, need, changes, count, batch_seconds, basis);

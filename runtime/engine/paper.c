@@ -163,6 +163,7 @@ static int group_members(const struct paper *paper, const struct member *of, enu
                 break;
         case GROUP_TENSOR:
         case GROUP_EXPERTS:
+        case GROUP_CONTEXT:
                 members[count++] = me;
                 break;
         default:

@@ -67,7 +67,7 @@ static void price_messages(const struct batch *b, int replica, struct stage_cost
 /* Whether passes have collectives in them: of shards, or of spread experts. */
 static bool has_parts(const struct batch *b)
 {
-        return b->plan.tp > 1 || b->plan.ep > 1;
+        return plan_parts_passes(&b->plan);
 }
 
 /* What the rank with the most rows of experts takes longer for a pass than with an even share, layer by

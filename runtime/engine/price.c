@@ -325,7 +325,8 @@ static double blocks_seconds(const struct pricing *pricing, const struct stage *
 {
         const int all = partition_dense(&pricing->options->gpt, chunk),
                   dense = max_int(min_int(end, all) - first, 0);
-        return dense * price->units[PRICE_DENSE][pass] + (end - first - dense) * price->units[PRICE_BLOCK][pass];
+        return dense * price->units[PRICE_DENSE][pass] +
+               (end - first - dense) * price->units[PRICE_BLOCK][pass];
 }
 
 /* The work of the nth unit, in the order of a forward. */
@@ -335,7 +336,8 @@ static double unit_seconds(const struct pricing *pricing, const struct stage *ch
         const int each = max_int(pricing->plan.unit_layers, 1);
         if (nth == 0 || nth == parts - 1)
                 return price->units[nth ? PRICE_HEAD : PRICE_EMBEDDING][pass];
-        return blocks_seconds(pricing, chunk, price, (nth - 1) * each, min_int(nth * each, chunk->layers), pass);
+        return blocks_seconds(pricing, chunk, price, (nth - 1) * each, min_int(nth * each, chunk->layers),
+                              pass);
 }
 
 /* Clearing the gradients of a unit, and adding a replica's share of them. */
@@ -345,8 +347,9 @@ static int price_gradients(struct pricing *pricing, const struct core_units *uni
         const double host = pricing->basis->pass_host_seconds, start = pricing->basis->start_seconds;
         const enum dtype dtype = pricing->options->dtype;
         const int64_t parameters = core_unit_parameters(&pricing->plan, units, unit);
-        const struct kernel kernels[] = {workload_clear(parameters, dtype),
-                                         workload_load_gradients(plan_share(&pricing->plan, parameters), dtype)};
+        const struct kernel kernels[] = {
+                workload_clear(parameters, dtype),
+                workload_load_gradients(plan_share(&pricing->plan, parameters), dtype)};
         int rc = price_kernels(pricing, kernels, 1, host, clear);
         if (rc == 0)
                 rc = price_kernels(pricing, kernels + 1, 1, host, load);
@@ -638,7 +641,8 @@ static double begin_seconds(const struct stage_price *price, const struct op *op
 {
         if (op->begins == GRADIENTS_ADD)
                 return 0;
-        return price->clear_unit[op->segment] + (op->begins == GRADIENTS_LOAD ? price->load_unit[op->segment] : 0);
+        return price->clear_unit[op->segment] +
+               (op->begins == GRADIENTS_LOAD ? price->load_unit[op->segment] : 0);
 }
 
 double price_operation(const struct price_list *list, int stage, const struct op *op)

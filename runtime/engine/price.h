@@ -21,8 +21,8 @@ struct price {
 
 /* A forward or backward of a micro-batch in a chunk. The kernels up to the first collective of shards are
  * one part of it, and so on (runtime/sched/tensor.c). With one shard it is one part; with zero 3 the
- * embedding, each unit of blocks and the head are parts, in the order of work (runtime/sched/gather.c). Each part's
- * seconds include the cost of starting an operation. */
+ * embedding, each unit of blocks and the head are parts, in the order of work (runtime/sched/gather.c). Each
+ * part's seconds include the cost of starting an operation. */
 struct price_pass {
         double seconds; /* of all parts, without what comes between them */
         int parts;
@@ -63,8 +63,8 @@ struct stage_price {
          * operation, which is `start`. */
         double units[PRICE_UNITS][LAYER_PASSES];
         double start;
-        /* Zero 3, [parts]: what a part of a backward takes longer where it clears its gradients first (op->begins),
-         * and where it adds to them what the replica keeps; NULL elsewhere. */
+        /* Zero 3, [parts]: what a part of a backward takes longer where it clears its gradients first
+         * (op->begins), and where it adds to them what the replica keeps; NULL elsewhere. */
         const double *clear_unit, *load_unit;
         struct stage stage;
         int deferred; /* layers whose backwards are in two parts */
@@ -140,6 +140,14 @@ double price_imbalance(const struct price_list *list, int stage, const struct op
 /* Returns the forward or backward that a part of it, or a collective behind a part, belongs to; a backward
  * in spans (price_span) has no such parts. */
 const struct price_pass *price_pass_of(const struct price_list *list, int stage, const struct op *op);
+
+/* Returns the group that has such a collective of a list of work. */
+static inline enum op_group price_group(enum kernel_kind collective)
+{
+        return kernel_of_context(collective)   ? GROUP_CONTEXT
+               : kernel_of_experts(collective) ? GROUP_EXPERTS
+                                               : GROUP_TENSOR;
+}
 
 /* Whether another part of the same forward or backward follows this one. */
 bool price_more(const struct price_list *list, int stage, const struct op *op);

@@ -17,7 +17,16 @@ enum { NET_TAG_ACTIVATION = 0, NET_TAG_GRADIENT = 1 };
 
 /* The group of a collective: the ranks that share an embedding, the replicas of a stage, the shards of a
  * stage, the replicas over which its experts are spread, those that have the same experts, or all. */
-enum net_group { NET_EMBEDDING, NET_DATA, NET_TENSOR, NET_EXPERTS, NET_EXPERT_DATA, NET_WORLD, NET_GROUPS };
+enum net_group {
+        NET_EMBEDDING,
+        NET_DATA,
+        NET_TENSOR,
+        NET_EXPERTS,
+        NET_EXPERT_DATA,
+        NET_CONTEXT,
+        NET_WORLD,
+        NET_GROUPS
+};
 
 /* What elements of a collective are. */
 enum net_type {

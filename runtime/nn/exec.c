@@ -183,6 +183,14 @@ static int64_t first_element(const struct exec_frame *f, int value, int64_t firs
         return first * stride_of(p, value, 1);
 }
 
+/* The one that a view picks: by its number, or as the rank so many before this one. */
+static int64_t index_of(const struct nn_stage *nn, const struct program *p, const struct view *view)
+{
+        if (!p->values[view->value].of_ranks)
+                return view->at;
+        return (nn->stage.context_rank - view->at + p->context_ranks) % p->context_ranks;
+}
+
 static void *operand(const struct nn_stage *nn, const struct exec_frame *f, const struct view *view,
                      int64_t first)
 {
@@ -191,7 +199,7 @@ static void *operand(const struct nn_stage *nn, const struct exec_frame *f, cons
                 return NULL;
         int64_t element = first_element(f, view->value, first);
         if (view->picked >= 0)
-                element += view->at * stride_of(p, view->value, view->picked);
+                element += index_of(nn, p, view) * stride_of(p, view->value, view->picked);
         return (char *)locate(nn, f, view->value) + element * element_bytes(nn, p->values[view->value].type);
 }
 
@@ -252,10 +260,19 @@ static void product_arguments(const struct program *p, const struct step *step, 
         }
 }
 
+/* Tokens' positions: with parts of sequences, of two pieces, the second of which counts from the end. */
+static void position_arguments(const struct nn_stage *nn, struct kernel_args *args)
+{
+        const int64_t piece = nn->plan.work.seq_len / 2, rank = nn->stage.context_rank;
+        args->ld[0] = nn->plan.work.seq_len;
+        args->stride[0][0] = rank * piece;
+        args->stride[0][1] = (2 * work_context_ranks(&nn->plan.work) - 2 - rank) * piece;
+}
+
 static void embedding_arguments(const struct nn_stage *nn, bool backward, struct kernel_args *args)
 {
         const bool scattered = nn->exec->workload.program[LAYER_BLOCK].sequence_parallel;
-        args->ld[0] = nn->plan.work.seq_len;
+        position_arguments(nn, args);
         if (nn->stage.shards == 1)
                 return;
         args->ld[1] = partition_first_token(&nn->gpt, &nn->stage);
@@ -309,7 +326,7 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
                 args->stride[0][0] = kernel->m;
                 break;
         case KERNEL_ROPE:
-                args->ld[0] = nn->plan.work.seq_len;
+                position_arguments(nn, args);
                 args->inner = step->heads / p->shards * kernel->k;
                 break;
         case KERNEL_HEAD_RMSNORM:
@@ -319,7 +336,7 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
                 break;
         case KERNEL_LATENT_QKV:
         case KERNEL_LATENT_QKV_BACKWARD:
-                args->ld[0] = nn->plan.work.seq_len;
+                position_arguments(nn, args);
                 args->inner = step->heads / p->shards;
                 break;
         case KERNEL_EXPERT_ENDS:
@@ -331,6 +348,9 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
                 break;
         case KERNEL_ATTENTION:
         case KERNEL_ATTENTION_BACKWARD:
+        case KERNEL_CONTEXT_ATTENTION:
+        case KERNEL_CONTEXT_ATTENTION_BACKWARD:
+                args->ld[2] = nn->stage.context_rank < (int)step->scalar[1]; /* of a rank behind this one */
                 args->inner = kernel->batch / nn->plan.work.micro_batch_size;
                 break;
         case KERNEL_CROSS_ENTROPY:
@@ -363,7 +383,8 @@ static struct nn_collective collective_of(const struct nn_stage *nn, const struc
         const struct step *step = &f->list->steps.at[s];
         const struct kernel *kernel = &f->list->kernel[s];
         void *out = operand(nn, f, &step->view[0], 0), *in = operand(nn, f, &step->view[1], 0);
-        const bool scatters = step->kind == KERNEL_TENSOR_REDUCE_SCATTER;
+        const bool scatters =
+                step->kind == KERNEL_TENSOR_REDUCE_SCATTER || step->kind == KERNEL_CONTEXT_REDUCE_SCATTER;
         return (struct nn_collective){.kind = step->kind,
                                       .all_ends = operand(nn, f, &step->view[2], 0),
                                       .width = kernel->n,

@@ -29,14 +29,13 @@ static void add_ranges(struct adamw_range *ranges, int *count, const struct tens
         }
 }
 
-/* Tensors that follow each other in memory and are treated alike become one range; of shares that are kept one
- * behind the other, what they have of the tensors, and what pads them. */
+/* Tensors that follow each other in memory and are treated alike become one range; of shares that are kept
+ * one behind the other, what they have of the tensors, and what pads them. */
 static struct adamw_range *decay_ranges(const struct nn_stage *nn, const struct nn_own *own, int pieces)
 {
         const struct nn_own whole = {0, nn->parameters, 0};
         struct tensor *sorted = malloc((size_t)nn->tensor_count * sizeof *sorted);
-        struct adamw_range *ranges =
-                calloc((size_t)(nn->tensor_count + pieces + 1), sizeof *ranges);
+        struct adamw_range *ranges = calloc((size_t)(nn->tensor_count + pieces + 1), sizeof *ranges);
         int count = 0;
         for (int i = 0; sorted && i < nn->tensor_count; i++)
                 sorted[i] = nn->tensors[i];

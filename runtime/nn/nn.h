@@ -50,13 +50,13 @@ struct nn_stage {
         int64_t parameters; /* elements of all tensors */
         /* Elements of the flat buffers: that many, but with ZeRO-3 those of this replica's shares. */
         int64_t kept;
-        /* One flat buffer each, in which a tensor begins at its offset; with ZeRO-3 the shares are at their places.
-         * Gradients begin as zeros. */
+        /* One flat buffer each, in which a tensor begins at its offset; with ZeRO-3 the shares are at their
+         * places. Gradients begin as zeros. */
         void *weights, *gradients;
         /* ZeRO-3: the buffers of whole units' weights and gradients (nn_unit_weights, nn_unit_gradients). */
         char *gathered, *reduced;
-        /* What passes read, and add to: the flat buffers, or those of the unit that is computed; and where each
-         * tensor begins there, in elements [tensor_count]. */
+        /* What passes read, and add to: the flat buffers, or those of the unit that is computed; and where
+         * each tensor begins there, in elements [tensor_count]. */
         void *pass_weights, *pass_gradients;
         int64_t *pass_offsets;
         /* The optimizer's flat arrays, in fp32; NULL if the stage was opened without optimizer. Only the
@@ -112,8 +112,8 @@ struct nn_bucket {
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
                          const struct memory_plan *plan, bool optimizer, struct rv_error_info *err);
 
-/* With ZeRO: says which parameters this replica has; to be called before parameters are written or read. The table
- * stays the caller's, who keeps it until nn_close. Returns false if there is no memory. */
+/* With ZeRO: says which parameters this replica has; to be called before parameters are written or read. The
+ * table stays the caller's, who keeps it until nn_close. Returns false if there is no memory. */
 bool nn_set_own(struct nn_stage *, const struct nn_own *own, int count);
 
 /* Frees what the stage has beside the device's memory, which goes when the device is closed. NULL is fine. */
@@ -197,13 +197,13 @@ void nn_backward_part(struct nn_stage *, int micro_batch, int input, int slot, i
 void nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
                       const struct partition_span *span);
 
-/* ZeRO-3: the unit of a pass that a call computes, and its buffers (core_gathers): `nth` counts the units in the
- * order of a forward, the embedding first, then `layers` blocks at once, then the head. */
+/* ZeRO-3: the unit of a pass that a call computes, and its buffers (core_gathers): `nth` counts the units in
+ * the order of a forward, the embedding first, then `layers` blocks at once, then the head. */
 struct nn_unit {
         int nth, weights, gradients;
-        /* Of a backward: what is done with the buffer of gradients first: nothing, it is cleared, or what this
-         * replica keeps is added besides: its share of the unit, elements [share, share + count) of it, which are
-         * kept from `place` on. */
+        /* Of a backward: what is done with the buffer of gradients first: nothing, it is cleared, or what
+         * this replica keeps is added besides: its share of the unit, elements [share, share + count) of it,
+         * which are kept from `place` on. */
         enum nn_begin { NN_ADD, NN_CLEAR, NN_LOAD } begins;
         int64_t share, count, place;
 };
@@ -214,7 +214,8 @@ void *nn_unit_weights(const struct nn_stage *, int buffer);
 void *nn_unit_gradients(const struct nn_stage *, int buffer);
 /* These enqueue a forward or backward as nn_forward and nn_backward do, of one unit. The units of a pass must
  * follow each other. */
-void nn_forward_unit(struct nn_stage *, const struct nn_unit *unit, int micro_batch, int slot, bool loss_only);
+void nn_forward_unit(struct nn_stage *, const struct nn_unit *unit, int micro_batch, int slot,
+                     bool loss_only);
 void nn_backward_unit(struct nn_stage *, const struct nn_unit *unit, int micro_batch, int slot, int gradient);
 
 /* Returns the output of one of the stage's chunks in a slot, (B, T, C): the activations that go to the next

@@ -334,7 +334,8 @@ static char *unit_buffer(const struct nn_stage *nn, char *buffers, int which)
 {
         const struct memory_layout *l = &nn->layout;
         const int ends = nn->plan.end_buffers;
-        return buffers + (which < ends ? which * l->ends[0] : l->ends[0] + l->ends[1] + (which - ends) * l->unit);
+        return buffers +
+               (which < ends ? which * l->ends[0] : l->ends[0] + l->ends[1] + (which - ends) * l->unit);
 }
 
 void *nn_unit_weights(const struct nn_stage *nn, int buffer)
@@ -347,7 +348,8 @@ void *nn_unit_gradients(const struct nn_stage *nn, int buffer)
         return unit_buffer(nn, nn->reduced, buffer);
 }
 
-void nn_forward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int slot, bool loss_only)
+void nn_forward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int slot,
+                     bool loss_only)
 {
         const struct partition_span span = unit_span(nn, unit->nth);
         nn->pass_weights = nn_unit_weights(nn, unit->weights);
@@ -364,7 +366,8 @@ static void load_gradients(struct nn_stage *nn, const struct nn_unit *unit)
                 kernels_launch(nn->device, sum, &args);
 }
 
-void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int slot, int gradient)
+void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int slot,
+                      int gradient)
 {
         const struct partition_span span = unit_span(nn, unit->nth);
         nn->pass_gradients = nn_unit_gradients(nn, unit->gradients);

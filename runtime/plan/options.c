@@ -31,6 +31,7 @@ void options_init(struct options *options)
                 .dp = 1,
                 .tp = 1,
                 .ep = 1,
+                .cp = 1,
                 .virtual_stages = 1,
                 .policy = POLICY_AXONN,
                 .clip = 1.0,
@@ -88,7 +89,15 @@ static int resolve_bucket(struct options *o, struct rv_error_info *err)
 
 int64_t options_ranks(const struct options *o)
 {
-        return grid_ranks(o->sizes);
+        return grid_ranks(o->sizes) * options_context_ranks(o);
+}
+
+char *options_grid(char *text, const struct options *o, const char *before, const char *times)
+{
+        const size_t length = strlen(grid_text(text, o->sizes, before, times));
+        if (options_context_ranks(o) > 1)
+                snprintf(text + length, GRID_TEXT - length, "%s%scp %d", times, before, o->cp);
+        return text;
 }
 
 /* Interleaved: as many equal parts of the model on each rank as are asked for. */
@@ -113,13 +122,31 @@ static int check_split(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
+/* Parts of sequences: two pieces of equal lengths a rank, and no loss that needs all tokens of a micro-batch.
+ */
+static int check_context(const struct options *o, struct rv_error_info *err)
+{
+        if (o->cp <= 1)
+                return 0;
+        if (o->seq_len % (2 * o->cp))
+                return rv_fail(err, RV_EPLAN,
+                               "--cp %d takes each sequence in %d pieces, which do not divide --seq-len %d",
+                               o->cp, 2 * o->cp, o->seq_len);
+        if (o->gpt.balance_loss > 0)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--cp %d with the balancing loss of %s's router, which is of all tokens of a "
+                               "micro-batch, is not built yet",
+                               o->cp, o->gpt.name);
+        return 0;
+}
+
 int options_check(struct options *o, int ranks, struct rv_error_info *err)
 {
         char text[GRID_TEXT];
         int64_t grid = options_ranks(o), step = (int64_t)o->dp * o->micro_batch_size;
         if (grid != ranks)
                 return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but there %s %d",
-                               grid_text(text, o->sizes, "--", " x "), (long long)grid, rv_plural(grid),
+                               options_grid(text, o, "--", " x "), (long long)grid, rv_plural(grid),
                                ranks == 1 ? "is" : "are", ranks);
         int rc = gpt_check_shards(&o->gpt, o->tp, err);
         if (rc == 0)
@@ -132,12 +159,16 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                         "--ep %d does not divide --dp %d: experts are spread over replicas, which have "
                         "tokens of their own",
                         o->ep, o->dp);
-        if (o->sequence_parallel && (int64_t)o->micro_batch_size * o->seq_len % o->tp)
+        rc = check_context(o, err);
+        if (rc)
+                return rc;
+        if (o->sequence_parallel && (int64_t)o->micro_batch_size * options_work(o).seq_len % o->tp)
                 return rv_fail(
                         err, RV_EPLAN,
                         "--sequence-parallel: --tp %d does not divide the %lld tokens of a micro-batch "
-                        "(--micro-batch-size %d x --seq-len %d)",
-                        o->tp, (long long)o->micro_batch_size * o->seq_len, o->micro_batch_size, o->seq_len);
+                        "(--micro-batch-size %d x --seq-len %d%s)",
+                        o->tp, (long long)o->micro_batch_size * options_work(o).seq_len, o->micro_batch_size,
+                        o->seq_len, o->cp > 1 ? " / --cp" : "");
         if (!partition_recomputes(&o->gpt, o->recompute))
                 return rv_fail(err, RV_EPLAN, "--recompute %s: %s has no SwiGLU",
                                recompute_name(o->recompute), o->gpt.name);
@@ -222,12 +253,13 @@ struct work options_work(const struct options *o)
 {
         return (struct work){
                 .micro_batch_size = o->micro_batch_size,
-                .seq_len = o->seq_len,
+                .seq_len = o->seq_len / options_context_ranks(o),
                 .dtype = o->dtype,
                 .recompute = o->recompute,
                 .fused = o->fused,
                 .tp = o->tp,
                 .ep = o->ep,
+                .cp = o->cp,
                 .expert_capacity = o->expert_capacity,
                 .sequence_parallel = o->sequence_parallel,
         };
@@ -261,17 +293,19 @@ struct plan options_plan(const struct options *o, bool forward_only)
 {
         const struct work work = options_work(o);
         const int element_bytes = work_element_bytes(&work);
-        int64_t tokens = (int64_t)o->micro_batch_size * o->seq_len;
+        const int replicas = options_replicas(o);
+        int64_t tokens = (int64_t)work.micro_batch_size * work.seq_len;
         struct stage first = options_stage(o, 0);
         bool tied = o->gpt.tied && o->pp > 1;
         struct plan plan = {
                 .ep = o->ep,
+                .cp = o->cp,
                 .order = o->order,
                 .virtual_stages = o->virtual_stages,
                 .sequence_parallel = o->sequence_parallel,
                 .blocking = o->blocking,
-                .overlap_allreduce = o->overlap_allreduce && o->dp > 1,
-                .zero = o->dp > 1 ? o->zero : 0, /* one replica shares with nobody */
+                .overlap_allreduce = o->overlap_allreduce && replicas > 1,
+                .zero = replicas > 1 ? o->zero : 0, /* one replica shares with nobody */
                 .unit_layers = o->unit_layers,
                 .prefetch = o->prefetch,
                 .gathered = o->gather_each == GATHER_EACH_BATCH ? GATHERED_FOR_BATCH
@@ -287,7 +321,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .offload = o->offload,
                 .offload_activations = o->offload_activations,
                 .stage_messages = o->messages == ROUTE_STAGED && o->pp > 1,
-                .stage_allreduce = o->allreduce == ROUTE_STAGED && (o->dp > 1 || tied),
+                .stage_allreduce = o->allreduce == ROUTE_STAGED && (replicas > 1 || tied),
                 .message_bytes = tokens / (o->sequence_parallel ? o->tp : 1) * o->gpt.n_embd * element_bytes,
                 .load_bytes = tokens * micro_batches(o) * (int64_t)sizeof(int32_t),
                 .embedding_parameters =
@@ -297,6 +331,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .element_bytes = element_bytes,
         };
         memcpy(plan.sizes, o->sizes, sizeof plan.sizes);
+        plan.dp = replicas;
         return plan;
 }
 

@@ -43,7 +43,8 @@ struct options {
         bool precision_given; /* else train takes fp32, and a prediction takes its profile's */
         bool offload;         /* master parameters and moments are in host memory; needs 16-bit tensors */
         enum recompute recompute;
-        int ep;                 /* over so many replicas the experts of a layer are spread; divides dp */
+        int ep; /* over so many replicas the experts of a layer are spread; divides dp */
+        int cp; /* replicas that have parts of the same sequences, beside the dp that have their own; 0: 1 */
         double expert_capacity; /* memory for so many times an even share of rows; 0: for all that may come */
         struct routing routing; /* how a prediction's tokens spread over experts */
         bool sequence_parallel; /* needs tp > 1 */
@@ -52,8 +53,8 @@ struct options {
         bool overlap_allreduce; /* gradients are summed while the last backward goes on */
         /* What the replicas share: 0 nothing, 1 the optimizer, 3 weights and gradients, too. */
         int zero;
-        /* Zero 3: blocks of a unit; units gathered ahead; weights are freed after a unit's forward; and whether they
-         * are gathered, and gradients reduced, for each micro-batch or once a batch. */
+        /* Zero 3: blocks of a unit; units gathered ahead; weights are freed after a unit's forward; and
+         * whether they are gathered, and gradients reduced, for each micro-batch or once a batch. */
         int unit_layers, prefetch;
         bool reshard;
         enum gather_each gather_each;
@@ -85,6 +86,21 @@ void options_init(struct options *options);
 
 /* Returns how many ranks the grid has. */
 int64_t options_ranks(const struct options *options);
+
+/* Returns how many replicas have parts of the same sequences, and how many replicas there are in all: dp with
+ * sequences of their own, times those. */
+static inline int options_context_ranks(const struct options *options)
+{
+        return options->cp > 1 ? options->cp : 1;
+}
+static inline int options_replicas(const struct options *options)
+{
+        return options->dp * options_context_ranks(options);
+}
+
+/* Writes the sizes of the grid as grid_text does (grid.h), with the ranks that have parts of sequences if
+ * there are several. Returns `text`, which has room for GRID_TEXT characters. */
+char *options_grid(char *text, const struct options *options, const char *before, const char *times);
 
 /* ---- parsing ---- */
 

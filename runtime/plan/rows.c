@@ -252,17 +252,17 @@ static bool has_stages(const struct options *o)
 
 static bool has_replicas(const struct options *o)
 {
-        return o->dp > 1;
+        return options_replicas(o) > 1;
 }
 
 static bool gathers_units(const struct options *o)
 {
-        return o->zero == 3 && o->dp > 1;
+        return o->zero == 3 && has_replicas(o);
 }
 
 static bool has_stages_and_replicas(const struct options *o)
 {
-        return o->pp > 1 && o->dp > 1;
+        return o->pp > 1 && has_replicas(o);
 }
 
 /* ---- what is proposed where memory is short ---- */
@@ -315,7 +315,7 @@ static bool propose_recompute(const struct options *o, int nth, int *value)
 static bool propose_zero(const struct options *o, int nth, int *value)
 {
         *value = nth ? 1 : o->zero;
-        return nth == 0 || (nth == 1 && o->zero == 0 && o->dp > 1);
+        return nth == 0 || (nth == 1 && o->zero == 0 && options_replicas(o) > 1);
 }
 
 /* ---- the rows ---- */
@@ -367,12 +367,33 @@ static const struct flag flags[] = {
                                 "such as 1f1b or gpipe"},
                    {{{"ep", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
                     .sentence = "{schedule} with --ep above 1 is not built yet"},
-                   {{{"ep", ABOVE, 1}, {"offload-activations", IS, true}}, .code = RV_ENOTBUILT,
-                    .sentence = "--offload-activations with --ep above 1 is not built yet"},
                    {{{"ep", ABOVE, 1}, {"overlap-allreduce", IS, true}}, .code = RV_ENOTBUILT,
                     .sentence = "--overlap-allreduce with --ep above 1 is not built yet"},
                    {{{"ep", ABOVE, 1}, {"zero", IS, 3}}, .code = RV_ENOTBUILT,
                     .sentence = "--zero 3 with --ep above 1 is not built yet"})},
+        {.name = "cp", .argument = "C", .scope = FLAG_OF_ONE, AT(STORE_INT, cp), FROM(1, PROGRAM_CONTEXT_RANKS),
+         .help = "Context parallelism: over how many ranks each sequence is spread (default 1), D x C replicas in all; "
+                 "each rank has two pieces of 2 C, one from either end of the sequence, and attention exchanges keys "
+                 "and values. 2 C must divide S",
+         LIST(.argument = "C,C,...", .help = "Ranks over which each sequence is spread (default 1)",
+              .all = VALUES(1), .megatron = VALUES(1), .label = "cp %s"),
+         CONFLICTS({{{"cp", ABOVE, 1}, {"pp", ABOVE, 2}}, .also = goes_by_arrival, .code = RV_EPLAN,
+                    .sentence = "on a stage between others {schedule} goes by what arrives first, on which the "
+                                "ranks of {cp} could disagree: with --pp above 2 take a schedule of fixed order, "
+                                "such as 1f1b or gpipe"},
+                   {{{"cp", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
+                    .sentence = "{schedule} with --cp above 1 is not built yet"},
+                   {{{"cp", ABOVE, 1}, {"fusion", IS, FUSION_OFF}}, .code = RV_ENOTBUILT,
+                    .sentence = "--fusion off with --cp above 1 is not built: attention by parts of a sequence is a "
+                                "fused kernel"},
+                   {{{"cp", ABOVE, 1}, {"ep", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "--ep with --cp above 1 is not built yet"},
+                   {{{"cp", ABOVE, 1}, {"offload-activations", IS, true}}, .code = RV_ENOTBUILT,
+                    .sentence = "--offload-activations with --cp above 1 is not built yet"},
+                   {{{"cp", ABOVE, 1}, {"overlap-allreduce", IS, true}}, .code = RV_ENOTBUILT,
+                    .sentence = "--overlap-allreduce with --cp above 1 is not built yet"},
+                   {{{"cp", ABOVE, 1}, {"zero", IS, 3}}, .code = RV_ENOTBUILT,
+                    .sentence = "--zero 3 with --cp above 1 is not built yet"})},
         {.name = "expert-capacity", .argument = "F", .scope = FLAG_OF_MANY, AT(STORE_REAL, expert_capacity),
          .parse = parse_capacity, .write = write_capacity, .report = REPORT_IF_SET,
          .help = "With --ep: memory for F times an even share of the rows of a rank's experts, in each layer; a training "
@@ -474,8 +495,16 @@ static const struct flag flags[] = {
          CONFLICTS({{{"offload-activations", IS, true}}, .also = options_parts_backward, .code = RV_EPLAN,
                     .sentence = "--offload-activations is not for {schedule}: it keeps stored activations on the "
                                 "device until the gradients of weights have their turn"},
-                   {{{"offload-activations", IS, true}, {"tp", ABOVE, 1}}, .code = RV_ENOTBUILT,
-                    .sentence = "--offload-activations with --tp above 1 is not built yet"})},
+                   {{{"offload-activations", IS, true}, {"tp", ABOVE, 1}, {"pp", ABOVE, 1}},
+                    .also = goes_by_arrival, .code = RV_EPLAN,
+                    .sentence = "--offload-activations: {schedule} goes by which activations are back first, on "
+                                "which the shards of {tp} could disagree: with --pp above 1 take a schedule of fixed "
+                                "order, such as 1f1b or gpipe"},
+                   {{{"offload-activations", IS, true}, {"ep", ABOVE, 1}, {"pp", ABOVE, 1}},
+                    .also = goes_by_arrival, .code = RV_EPLAN,
+                    .sentence = "--offload-activations: {schedule} goes by which activations are back first, on "
+                                "which the replicas of {ep} could disagree: with --pp above 1 take a schedule of "
+                                "fixed order, such as 1f1b or gpipe"})},
         {.name = "recompute", .argument = "WHAT", .scope = FLAG_OF_MANY, AT(STORE_INT, recompute),
          .parse = parse_recompute, .write = write_recompute,
          .propose = propose_recompute,

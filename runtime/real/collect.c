@@ -92,8 +92,8 @@ static const struct tensor *find_tensor(const struct tensor *tensors, int count,
         return NULL;
 }
 
-/* Each replica has a share of the master parameters, or with ZeRO-3 of all, and zeros elsewhere; the sum is all of
- * them. */
+/* Each replica has a share of the master parameters, or with ZeRO-3 of all, and zeros elsewhere; the sum is
+ * all of them. */
 static bool is_shared(const struct nn_stage *nn)
 {
         return nn->own && (nn->master || nn->plan.gathered);
@@ -200,7 +200,8 @@ int collect_checkpoint(struct net *net, const struct options *options, struct nn
 {
         _Static_assert(sizeof(real) == sizeof(float), "checkpoints hold fp32");
         struct checkpoint_writer *writer = NULL;
-        struct checkpoint_training training = {.step = step, .seq_len = nn->plan.work.seq_len};
+        struct checkpoint_training training = {
+                .step = step, .seq_len = nn->plan.work.seq_len * work_context_ranks(&nn->plan.work)};
         const struct plan grid = options_plan(options, false), *plan = &grid;
         const bool reads = is_shared(nn) || plan_replica(plan, net->rank) < plan_expert_ranks(plan);
         const int stage_of_mine = reads ? plan_stage(plan, net->rank) : -1;

@@ -1,5 +1,7 @@
 #include "runtime/real/driver_real.h"
 
+#include "runtime/engine/price.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
@@ -116,8 +118,7 @@ static void inject_overflow(struct driver_real *d, int token)
         const uint16_t *infinity = &infinities[d->nn->plan.work.dtype];
         d->injecting = token;
         d->device->ops->copy(d->device, DEVICE_HOST_TO_DEVICE,
-                             nn_at(d->nn, d->nn->gradients, d->nn->kept - 1), infinity,
-                             sizeof *infinity);
+                             nn_at(d->nn, d->nn->gradients, d->nn->kept - 1), infinity, sizeof *infinity);
         d->device->ops->record(d->device, DEVICE_HOST_TO_DEVICE, token);
 }
 
@@ -191,7 +192,7 @@ static void issue_part(struct driver_real *d, struct op *op)
         }
         op->more = issue_pass(d, op);
         if (op->more)
-                op->group = kernel_of_experts(d->nn->collective->kind) ? GROUP_EXPERTS : GROUP_TENSOR;
+                op->group = price_group(d->nn->collective->kind);
 }
 
 static void issue_compute(struct driver_real *d, const struct op *op)
@@ -321,6 +322,13 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
                 break;
         case KERNEL_TENSOR_REDUCE_SCATTER:
                 net->ireduce_scatter(d->net, what->all, what->own, what->elements, type, NET_TENSOR,
+                                     op->serial);
+                break;
+        case KERNEL_CONTEXT_ALL_GATHER:
+                net->iall_gather(d->net, what->all, what->own, what->elements, type, NET_CONTEXT, op->serial);
+                break;
+        case KERNEL_CONTEXT_REDUCE_SCATTER:
+                net->ireduce_scatter(d->net, what->all, what->own, what->elements, type, NET_CONTEXT,
                                      op->serial);
                 break;
         case KERNEL_EXPERT_COUNTS:

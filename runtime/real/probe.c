@@ -174,6 +174,8 @@ static double price_tensor(void *context, int rank, const struct price_pass *pas
                 const int64_t bytes = kernel_collective_bytes(k, sizeof(float));
                 if (kernel_of_experts(k->kind))
                         seconds += price_ring(probed, probed->plan.ep, 1, bytes);
+                else if (kernel_of_context(k->kind))
+                        seconds += price_ring(probed, probed->plan.cp, 1, bytes);
                 else
                         seconds += price_ring(probed, probed->plan.tp,
                                               k->kind == KERNEL_TENSOR_ALLREDUCE ? 2 : 1, bytes);

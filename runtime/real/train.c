@@ -522,8 +522,8 @@ static int finish(struct run *run, struct rv_error_info *err)
 
 /* The kinds of groups: the first and last stage of a replica share an embedding, shard by shard; the replicas
  * of a stage share gradients, shard by shard, those of spread experts among the replicas that have the same
- * ones; the shards of a stage, and the replicas that share its experts, have collectives in every layer. The
- * first member of a group is its colour. */
+ * ones; the shards of a stage, the replicas that share its experts, and those that have parts of the same
+ * sequences have collectives in every layer. The first member of a group is its colour. */
 static void make_groups(const struct run *run)
 {
         const struct plan plan = options_plan(&run->settings.plan, false);
@@ -535,6 +535,7 @@ static void make_groups(const struct run *run)
         colours[NET_TENSOR] = plan.tp > 1 ? plan_group(&plan, rank, GROUP_TENSOR).first : -1;
         colours[NET_EXPERTS] = plan.ep > 1 ? plan_group(&plan, rank, GROUP_EXPERTS).first : -1;
         colours[NET_EXPERT_DATA] = plan.ep > 1 ? plan_group(&plan, rank, GROUP_EXPERT_DATA).first : -1;
+        colours[NET_CONTEXT] = plan.cp > 1 ? plan_group(&plan, rank, GROUP_CONTEXT).first : -1;
         net_mpi_groups(run->net, colours);
 }
 

@@ -157,7 +157,7 @@ static int check_grid(const struct options *o, int ranks, struct rv_error_info *
                 return 0;
         char text[GRID_TEXT];
         return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but %d %s started: start with mpirun -n %lld",
-                       grid_text(text, o->sizes, "--", " x "), (long long)grid, rv_plural(grid), ranks,
+                       options_grid(text, o, "--", " x "), (long long)grid, rv_plural(grid), ranks,
                        ranks == 1 ? "was" : "were", (long long)grid);
 }
 
@@ -167,7 +167,7 @@ static int check_messages(const struct options *o, const struct net *net, struct
 {
         struct plan plan = options_plan(o, false);
         int64_t reduced = plan.embedding_parameters;
-        for (int i = 0; i < o->pp && o->dp > 1; i++) {
+        for (int i = 0; i < o->pp && options_replicas(o) > 1; i++) {
                 struct stage stage = options_stage(o, i);
                 int64_t all = partition_parameters(&o->gpt, &stage);
                 int64_t chunk = plan.bucket_parameters * plan.allreduce_buckets;
@@ -278,6 +278,9 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         if (rc == 0 && s->plan.ep > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
                 return rv_fail(err, RV_ENOTBUILT, "--ep %d --device cuda is not built yet; --device cpu is",
                                s->plan.ep);
+        if (rc == 0 && s->plan.cp > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
+                return rv_fail(err, RV_ENOTBUILT, "--cp %d --device cuda is not built yet; --device cpu is",
+                               s->plan.cp);
         if (rc == 0 && s->plan.tp > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
                 return rv_fail(err, RV_ENOTBUILT, "--tp %d --device cuda is not built yet; --device cpu is",
                                s->plan.tp);

@@ -9,16 +9,22 @@
 #include <string.h>
 
 /* This replica's sequences of a batch, from the training or the validation part: what its stage needs of
- * them. */
+ * them, and of sequences that several ranks have parts of its own pieces. */
 static void draw(struct trainer *t, int64_t step, bool validation)
 {
         const struct options *o = &t->settings->plan;
+        const int ranks = plan_context_ranks(&t->plan), replica = plan_replica(&t->plan, t->net->rank);
+        const int64_t own = o->seq_len / ranks, first = replica / ranks * t->share;
         int32_t *inputs = t->nn->host_tokens, *targets = t->nn->host_targets;
-        for (int64_t i = 0; i < t->share; i++)
-                data_sequence(&t->data, t->settings->seed, step, o->batch_size,
-                              plan_replica(&t->plan, t->net->rank) * t->share + i, o->seq_len, validation,
-                              inputs ? inputs + i * o->seq_len : NULL,
-                              targets ? targets + i * o->seq_len : NULL);
+        for (int64_t i = 0; i < t->share; i++) {
+                int32_t *to = inputs ? inputs + i * own : NULL, *next = targets ? targets + i * own : NULL;
+                if (ranks > 1)
+                        data_pieces(&t->data, t->settings->seed, step, o->batch_size, first + i, o->seq_len,
+                                    validation, ranks, replica % ranks, to, next);
+                else
+                        data_sequence(&t->data, t->settings->seed, step, o->batch_size, first + i, o->seq_len,
+                                      validation, to, next);
+        }
 }
 
 static struct core_stage core_stage(const struct trainer *t)
@@ -37,7 +43,8 @@ static void add_piece(struct trainer *t, struct plan_range own, int64_t begin, i
         const int64_t from = own.begin > begin ? own.begin : begin,
                       to = own.begin + own.count < end ? own.begin + own.count : end;
         if (from < to)
-                t->own[t->own_count++] = (struct nn_own){offset + from - begin, to - from, place + from - own.begin};
+                t->own[t->own_count++] =
+                        (struct nn_own){offset + from - begin, to - from, place + from - own.begin};
 }
 
 /* A unit is one range of the flat buffer, but for a tied head's own parameters, which are at its end. */
@@ -73,8 +80,8 @@ static int open_shares(struct trainer *t, struct rv_error_info *err)
                 return 0;
         const struct core_stage stage = core_stage(t);
         const struct regions regions = regions_of(&t->plan, &stage);
-        const int most = t->plan.zero == 3 ? core_units_of(&t->plan, &stage.units).all + 1
-                                           : regions_chunks(&regions);
+        const int most =
+                t->plan.zero == 3 ? core_units_of(&t->plan, &stage.units).all + 1 : regions_chunks(&regions);
         t->own = calloc((size_t)most, sizeof *t->own);
         if (!t->own)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the shares of %d ranges", most);
@@ -252,6 +259,7 @@ int trainer_open(struct trainer *t, struct rv_error_info *err)
         struct stage stage = partition_shard(&first, o->tp, plan_shard(&t->plan, t->net->rank));
         stage = partition_experts(&stage, o->ep, plan_replica(&t->plan, t->net->rank) % o->ep);
         struct memory_plan memory = options_memory(o, stage.index);
+        stage.context_rank = plan_group(&t->plan, t->net->rank, GROUP_CONTEXT).index;
         t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);
         if (!t->nn)
                 return err->code;

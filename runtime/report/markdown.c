@@ -60,7 +60,7 @@ int report_markdown(const struct report *r, const char *path, struct rv_error_in
         if (report_figures(r, &figures, err) || file_writer_open(&writer, path, err))
                 return err->code;
         fprintf(writer.stream, "# %s on %d rank%s (%s), %s\n\n", o->gpt.name, r->ranks, rv_plural(r->ranks),
-                grid_text(grid, o->sizes, "", " x "), r->world);
+                options_grid(grid, o, "", " x "), r->world);
         if (r->command)
                 fprintf(writer.stream, "    %s\n\n", r->command);
         for (size_t i = 0; i < json_array_size(r->remarks); i++)

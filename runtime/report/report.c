@@ -343,7 +343,7 @@ void report_print(const struct report *r, FILE *out)
         const struct options *o = r->options;
         char grid[GRID_TEXT];
         fprintf(out, "%s on %d rank%s (%s), %s, micro-batch %d, batch %lld x %d tokens, %s%s%s\n",
-                o->gpt.name, r->ranks, rv_plural(r->ranks), grid_text(grid, o->sizes, "", " x "),
+                o->gpt.name, r->ranks, rv_plural(r->ranks), options_grid(grid, o, "", " x "),
                 policy_get(o->policy)->name, o->micro_batch_size, (long long)o->batch_size, o->seq_len,
                 strcmp(r->world, "real") == 0 ? "measured" : "simulated",
                 r->caveat && r->caveat[0] ? ": " : "", r->caveat ? r->caveat : "");

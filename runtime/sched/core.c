@@ -19,12 +19,12 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->micro_batches >= 0 && stage >= 0 && stage < plan->pp);
         assert(plan->bucket_parameters >= 1 && plan->allreduce_buckets >= 1 && part->parameters >= 1);
         assert(plan->mixed || !plan->offload);
-        assert(plan->dp % plan_expert_ranks(plan) == 0);
+        assert(plan->dp % plan_expert_ranks(plan) == 0 && plan->dp % plan_context_ranks(plan) == 0);
         assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0
                                                   : plan->virtual_stages == 1);
-        assert(plan->zero != 3 || (plan->pp == 1 && plan->tp == 1 && plan->ep <= 1 &&
-                                   !policy_get(plan->policy)->deferred && part->units.blocks > 0 &&
-                                   plan->prefetch >= 0));
+        assert(plan->zero != 3 ||
+               (plan->pp == 1 && plan->tp == 1 && plan->ep <= 1 && !policy_get(plan->policy)->deferred &&
+                part->units.blocks > 0 && plan->prefetch >= 0));
         assert(!plan->overlap_allreduce ||
                (plan->zero == 0 && plan->tp == 1 && plan->ep <= 1 && plan->virtual_stages == 1));
         assert(part->replica >= 0 && part->replica < plan->dp);

@@ -81,9 +81,10 @@ struct core_stage {
         /* Of them, those of experts that are spread over replicas (plan.ep above 1): the first ones. */
         int64_t expert_parameters;
         int replica; /* below plan.dp; with ZeRO it decides which shares are this rank's */
-        /* For ZeRO-3 only, see gather.c. The stage has `blocks` blocks, at least 1, of which the first `dense`
-         * are of another size; the other members are parameters: of the embedding, a block, the head's own.
-         * `tied`: the head works with the embedding's as well, so that these and its own are one unit. */
+        /* For ZeRO-3 only, see gather.c. The stage has `blocks` blocks, at least 1, of which the first
+         * `dense` are of another size; the other members are parameters: of the embedding, a block, the
+         * head's own. `tied`: the head works with the embedding's as well, so that these and its own are one
+         * unit. */
         struct core_units {
                 int blocks, dense;
                 bool tied;

@@ -1,25 +1,25 @@
-/* ZeRO-3 (Rajbhandari et al. 2020), or FSDP: every replica has a share of each unit's weights and gradients, and a
- * forward or backward is a chain of units: the embedding, blocks (plan.unit_layers of them at once), the head. A
- * unit's weights are all-gathered into a buffer before it is computed; backward, its gradients are made in a
- * buffer, and reduced to their shares, scattered, when it has been computed.
+/* ZeRO-3 (Rajbhandari et al. 2020), or FSDP: every replica has a share of each unit's weights and gradients,
+ * and a forward or backward is a chain of units: the embedding, blocks (plan.unit_layers of them at once),
+ * the head. A unit's weights are all-gathered into a buffer before it is computed; backward, its gradients
+ * are made in a buffer, and reduced to their shares, scattered, when it has been computed.
  *
- * Weights are gathered up to plan.prefetch units ahead of the one that is computed, as buffers allow; none ahead:
- * when nothing is computed. What is still in a buffer is not gathered again: the last units of a forward, as many
- * as there are buffers, are there for its backward; and where weights stay for a micro-batch or the batch every
- * unit has a buffer of its own. A unit is freed after its backward, unless it stays for the batch. An embedding's
- * backward needs no weights. Behind a backward the weights of the next forward are gathered ahead, if it is sure
- * that one follows.
+ * Weights are gathered up to plan.prefetch units ahead of the one that is computed, as buffers allow; none
+ * ahead: when nothing is computed. What is still in a buffer is not gathered again: the last units of a
+ * forward, as many as there are buffers, are there for its backward; and where weights stay for a micro-batch
+ * or the batch every unit has a buffer of its own. A unit is freed after its backward, unless it stays for
+ * the batch. An embedding's backward needs no weights. Behind a backward the weights of the next forward are
+ * gathered ahead, if it is sure that one follows.
  *
- * A pass is over when its last unit has been computed: the gradients of its last units are reduced beside what
- * follows. Their buffers are two, so that a unit's work and the reduction of the one before overlap. The first
- * micro-batch's gradients begin as zeros, the next ones' with what the replica's share has by then: a
- * reduce-scatter then leaves the sum of all so far. Where weights stay for the batch gradients do, too, each unit's
- * in a buffer of its own, and are reduced in the last backward only. A tied head's gradients are the embedding's,
- * and stay from its backward to that one's.
+ * A pass is over when its last unit has been computed: the gradients of its last units are reduced beside
+ * what follows. Their buffers are two, so that a unit's work and the reduction of the one before overlap. The
+ * first micro-batch's gradients begin as zeros, the next ones' with what the replica's share has by then: a
+ * reduce-scatter then leaves the sum of all so far. Where weights stay for the batch gradients do, too, each
+ * unit's in a buffer of its own, and are reduced in the last backward only. A tied head's gradients are the
+ * embedding's, and stay from its backward to that one's.
  *
- * All collectives are issued when a unit's work begins or ends, never when another collective does, so their order
- * is the same on every replica, however long each takes. Replicas must go through their micro-batches in the same
- * order too; on the one stage that there is every policy has one.
+ * All collectives are issued when a unit's work begins or ends, never when another collective does, so their
+ * order is the same on every replica, however long each takes. Replicas must go through their micro-batches
+ * in the same order too; on the one stage that there is every policy has one.
  *
  * If the plan's communication blocks, gradients are reduced before anything goes on: the next unit's weights
  * are asked for, and its work begins, after that. */
@@ -62,7 +62,8 @@ int64_t core_unit_parameters(const struct plan *plan, const struct core_units *u
                 return u->embedding + (u->tied ? u->head : 0);
         if (first >= u->blocks)
                 return u->head;
-        return parameters_before(u, min_int(first + layers_of(plan), u->blocks)) - parameters_before(u, first);
+        return parameters_before(u, min_int(first + layers_of(plan), u->blocks)) -
+               parameters_before(u, first);
 }
 
 static int64_t share_of(const struct plan *plan, const struct core_units *units, int unit)
@@ -99,8 +100,8 @@ struct core_gathers core_gathers(const struct plan *plan, const struct core_unit
 
 /* ---- the units of a pass ---- */
 
-/* The unit that is the nth of the pass under way, or, behind a backward's last, of the next forward. A tied head is
- * unit 0 here too. */
+/* The unit that is the nth of the pass under way, or, behind a backward's last, of the next forward. A tied
+ * head is unit 0 here too. */
 static int unit_of(const struct core *core, int nth)
 {
         const struct gather_state *g = &core->gather;
@@ -237,7 +238,8 @@ static bool held_up(const struct core *core)
         return core->plan.blocking && (core->gather.scattering > 0 || core->gather.reduces);
 }
 
-/* Whether the next weights may be asked for: of the pass, or, where no backward waits, of the next forward. */
+/* Whether the next weights may be asked for: of the pass, or, where no backward waits, of the next forward.
+ */
 static bool may_gather(const struct core *core)
 {
         const struct gather_state *g = &core->gather;
@@ -353,7 +355,7 @@ static void computed(struct core *core, const struct op *op)
         const int nth = g->computed;
         g->computed++;
         if (op->gathered >= 0) {
-                struct gathered *buffer = &core_tables(core).gathered[op->gathered];
+                struct gathered *buffer = core_tables(core).gathered + op->gathered;
                 buffer->needed = 0;
                 if (g->pass.kind == OP_BACKWARD && !stays_for_batch(core))
                         buffer->unit = buffer->there = 0;

@@ -68,8 +68,8 @@ enum op_kind {
          * share of the sums. As a part of a pass (ZeRO-3) it is about the `count` gradients, in the buffer
          * `reduced`, of the pass's `segment`-th unit, see gather.c. */
         OP_REDUCE_SCATTER,
-        /* With ZeRO: gives every member of `group` the weights of which each has its share; addressed likewise,
-         * but that a unit's go to the buffer `gathered`. */
+        /* With ZeRO: gives every member of `group` the weights of which each has its share; addressed
+         * likewise, but that a unit's go to the buffer `gathered`. */
         OP_ALL_GATHER,
         OP_KINDS
 };
@@ -117,8 +117,9 @@ static inline int op_lane_peer(const struct plan *plan, int rank, enum op_lane l
  * has both, unless the policy splits backwards in two operations (policy.h). */
 enum { OP_INPUT_GRADIENT = 1, OP_WEIGHT_GRADIENT = 2 };
 
-/* ZeRO-3: what a unit's backward does with the buffer of the unit's gradients before it adds to it: nothing, clears
- * it, or clears it and adds what earlier micro-batches left in this replica's share of the gradients. */
+/* ZeRO-3: what a unit's backward does with the buffer of the unit's gradients before it adds to it: nothing,
+ * clears it, or clears it and adds what earlier micro-batches left in this replica's share of the gradients.
+ */
 enum op_gradients { GRADIENTS_ADD, GRADIENTS_CLEAR, GRADIENTS_LOAD };
 
 /* One operation. Indices of buffers are -1 where the operation has no such buffer; numbers that a kind does
@@ -161,8 +162,9 @@ struct op {
         /* The parameters [offset, offset + count) of the stage. OP_BACKWARD: 0 and 0, or a range whose
          * gradients it is to make final, see overlap.c. */
         int64_t offset, count;
-        /* Where the optimizer's own arrays have what belongs to parameter `offset` (region_range.place). Parts of
-         * a forward or backward with ZeRO-3: where this replica's share of the unit is in what it keeps. */
+        /* Where the optimizer's own arrays have what belongs to parameter `offset` (region_range.place).
+         * Parts of a forward or backward with ZeRO-3: where this replica's share of the unit is in what it
+         * keeps. */
         int64_t place;
         int64_t bytes; /* of a message, copy or collective; 0 for OP_TENSOR, whose size the world knows */
         /* Given by the engine, to recognise the operation when it completes; the core ignores it. */

@@ -50,8 +50,8 @@ static inline int64_t grid_ranks(const int sizes[GRID_AXES])
  * ORDER_REPLICAS the replicas of one stage come next and stages last. */
 enum plan_order { ORDER_STAGES, ORDER_REPLICAS, PLAN_ORDERS };
 
-/* ZeRO-3: until when a unit's weights stay gathered: the end of the forward (or backward) that they were gathered
- * for, of the backward of that micro-batch, or of the batch. */
+/* ZeRO-3: until when a unit's weights stay gathered: the end of the forward (or backward) that they were
+ * gathered for, of the backward of that micro-batch, or of the batch. */
 enum plan_gathered { GATHERED_FOR_PASS, GATHERED_FOR_MICRO_BATCH, GATHERED_FOR_BATCH };
 
 /* One plan, the same on all ranks. What core_init requires of it is said there. */
@@ -61,6 +61,9 @@ struct plan {
         /* Over how many replicas the experts of a layer are spread, those of neighbouring numbers; it divides
          * dp. 1, or 0: each replica has them all. */
         int ep;
+        /* How many replicas have parts of the same sequences, those of neighbouring numbers; it divides dp,
+         * and so dp / cp of them have sequences of their own. 1, or 0: each has. */
+        int cp;
         /* Chunks of the model that each rank works on: 1, or more with the interleaved policy. */
         int virtual_stages;
         /* Shards split along the sequence what tensor parallelism leaves whole. */
@@ -72,9 +75,9 @@ struct plan {
         /* What the replicas share: 0 nothing; 1 the optimizer's work and state (regions.h); 3 weights and
          * gradients too (gather.c). */
         int zero;
-        /* For ZeRO-3 (gather.c): how many blocks are gathered at once, as one unit (0: 1); how many units ahead
-         * of the one that is computed; and until when weights stay. GATHERED_FOR_BATCH: gradients are whole,
-         * too, until the last backward of the batch reduces them; else after each. */
+        /* For ZeRO-3 (gather.c): how many blocks are gathered at once, as one unit (0: 1); how many units
+         * ahead of the one that is computed; and until when weights stay. GATHERED_FOR_BATCH: gradients are
+         * whole, too, until the last backward of the batch reduces them; else after each. */
         int unit_layers, prefetch;
         enum plan_gathered gathered;
         int micro_batches; /* in a batch, for each pipeline */
@@ -147,6 +150,18 @@ static inline int plan_expert_ranks(const struct plan *plan)
         return plan->ep > 1 ? plan->ep : 1;
 }
 
+/* Returns how many replicas have parts of the same sequences, at least 1. */
+static inline int plan_context_ranks(const struct plan *plan)
+{
+        return plan->cp > 1 ? plan->cp : 1;
+}
+/* Whether passes have collectives in them: of the shards of a stage, of the replicas over which its experts
+ * are spread, or of those that have parts of the same sequences. */
+static inline bool plan_parts_passes(const struct plan *plan)
+{
+        return plan->tp > 1 || plan->ep > 1 || plan->cp > 1;
+}
+
 /* Returns how many ranks the plan has in all. */
 static inline int plan_ranks(const struct plan *plan)
 {
@@ -215,6 +230,7 @@ enum op_group {
         GROUP_TENSOR,      /* the shards of one stage of one pipeline */
         GROUP_EXPERTS,     /* the replicas of a stage that have all of its experts together */
         GROUP_EXPERT_DATA, /* the replicas of a stage that have the same experts */
+        GROUP_CONTEXT,     /* the replicas of a stage that have parts of the same sequences */
         GROUP_WORLD        /* all ranks */
 };
 
@@ -230,6 +246,12 @@ static inline struct plan_group plan_group_along(const struct plan *plan, int ra
         const int stride = plan_stride(plan, axis), place = plan_place(plan, rank, axis);
         return (struct plan_group){rank - place * stride, stride, plan->sizes[axis], place};
 }
+/* Returns the `size` neighbours among the members of a group that its member `index` is one of. */
+static inline struct plan_group plan_neighbours(struct plan_group all, int size)
+{
+        const int within = all.index % size;
+        return (struct plan_group){all.first + (all.index - within) * all.stride, all.stride, size, within};
+}
 /* Returns the group of a kind that `rank` is in. GROUP_EMBEDDING may be asked for on a first or a last stage
  * only, and where pp > 1: no other rank is a member. */
 static inline struct plan_group plan_group(const struct plan *plan, int rank, enum op_group kind)
@@ -240,9 +262,12 @@ static inline struct plan_group plan_group(const struct plan *plan, int rank, en
                                                          kind == GROUP_TENSOR      ? GRID_SHARDS
                                                          : kind == GROUP_EMBEDDING ? GRID_STAGES
                                                                                    : GRID_REPLICAS);
-        const int ep = plan_expert_ranks(plan), within = along.index % ep, stride = along.stride;
+        const int stride = along.stride;
         if (kind == GROUP_EXPERTS)
-                return (struct plan_group){along.first + (along.index - within) * stride, stride, ep, within};
+                return plan_neighbours(along, plan_expert_ranks(plan));
+        if (kind == GROUP_CONTEXT)
+                return plan_neighbours(along, plan_context_ranks(plan));
+        const int ep = plan_expert_ranks(plan), within = along.index % ep;
         if (kind == GROUP_EXPERT_DATA)
                 return (struct plan_group){along.first + within * stride, ep * stride, along.size / ep,
                                            along.index / ep};

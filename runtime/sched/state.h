@@ -72,12 +72,13 @@ struct deferred {
         int vmb, buffer;
 };
 
-/* ZeRO-3: the forward or backward under way, unit by unit; see gather.c. Of a pass that is over `ahead` stays, and
- * what has to do with gradients. Units are counted in the order of the pass. */
+/* ZeRO-3: the forward or backward under way, unit by unit; see gather.c. Of a pass that is over `ahead`
+ * stays, and what has to do with gradients. Units are counted in the order of the pass. */
 struct gather_state {
         struct op pass; /* as the rest of the core knows it */
         int units;      /* of this pass; 0: none is under way */
-        /* Units whose weights were asked for or are there anyway; more than `units`: of the next forward, too. */
+        /* Units whose weights were asked for or are there anyway; more than `units`: of the next forward,
+         * too. */
         int gathers;
         int begun, computed; /* units whose work was issued, and is done */
         int ahead;           /* between two passes: units of the next forward that count as gathers */
@@ -152,8 +153,8 @@ struct core_tables {
         /* [host_slots], of which core.on_host are used: the virtual micro-batches on the host, in the order
          * in which they were stored. */
         int *offloaded;
-        /* ZeRO-3, [ends + weights] and [ends + gradients] of core.gathers: what is in the buffers of weights; and
-         * whose gradients in theirs, until they are reduced, counted from 1 (0: the buffer is free). */
+        /* ZeRO-3, [ends + weights] and [ends + gradients] of core.gathers: what is in the buffers of weights;
+         * and whose gradients in theirs, until they are reduced, counted from 1 (0: the buffer is free). */
         struct gathered *gathered;
         int *reduced;
         int *chunk_done; /* by chunk of parameters: 1 when its all-reduce, or reduce-scatter, is done */
@@ -342,8 +343,8 @@ bool gather_planned(const struct plan *plan);
 /* Replaces `pass`, a forward or backward that is about to be issued, by the first operation of its chain, and
  * returns whether there is one that can begin now. Does nothing with other plans: true. */
 bool gather_begin(struct core *core, struct op *pass);
-/* Hands out what can be done now for the pass under way, or for gradients of one before; returns false if that is
- * nothing. */
+/* Hands out what can be done now for the pass under way, or for gradients of one before; returns false if
+ * that is nothing. */
 bool gather_next(struct core *core, struct op *op);
 /* Whether no gradients are being reduced, or are to be. */
 bool gather_idle(const struct core *core);

@@ -1,4 +1,5 @@
-/* Shards of a stage (tensor parallelism), and replicas over which its experts are spread: a forward or
+/* Shards of a stage (tensor parallelism), replicas over which its experts are spread, and replicas that have
+ * parts of the same sequences (context parallelism): a forward or
  * backward in which they sum, gather, scatter or exchange what each has a part of is a chain: a part
  * computes, a collective of the shards follows, the next part computes, and so on. Where the chain ends is
  * the world's to say, from the list of models/workload.h: it fills in op.more, and the group, when a part
@@ -12,7 +13,7 @@
 
 static bool has(const struct core *core, const struct op *op)
 {
-        return (core->plan.tp > 1 || core->plan.ep > 1) && op_of_pass(op);
+        return plan_parts_passes(&core->plan) && op_of_pass(op);
 }
 
 static bool goes_on(struct core *core, struct op *op)

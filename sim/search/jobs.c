@@ -26,8 +26,9 @@ static double cost_of(const struct candidate *candidate)
         double ranks = (double)options_ranks(o) / (folded ? o->dp : 1);
         double micro_batches = (double)o->batch_size / o->dp / o->micro_batch_size;
         double chunk = (double)o->bucket_parameters * o->allreduce_buckets;
-        double chunks = 1 + (double)gpt_parameters(&o->gpt) * o->dp / (double)options_ranks(o) / chunk;
-        return ranks * (6 * micro_batches + 4 * chunks * (o->dp - 1));
+        double chunks =
+                1 + (double)gpt_parameters(&o->gpt) * options_replicas(o) / (double)options_ranks(o) / chunk;
+        return ranks * (6 * micro_batches + 4 * chunks * (options_replicas(o) - 1));
 }
 
 static int by_cost(const void *left, const void *right)

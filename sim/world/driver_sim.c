@@ -295,7 +295,7 @@ static bool lane_used(const struct sim_world *world, int stage, enum op_lane lan
         case LANE_SEND_NEXT:
                 return !last || around;
         case LANE_TENSOR:
-                return world->plan.tp > 1 || world->plan.ep > 1;
+                return plan_parts_passes(&world->plan);
         default:
                 return true;
         }

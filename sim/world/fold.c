@@ -87,6 +87,8 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
                 return "there is one replica";
         if (plan.ep > 1)
                 return "replicas have experts of their own";
+        if (plan.cp > 1)
+                return "replicas have parts of the same sequences";
         if (p->xml[0])
                 return "a SimGrid file does not say which of its hosts are alike";
         if (p->groups)

@@ -275,6 +275,10 @@ int machine_settle(const struct machine *m, struct options *options, struct rv_e
                                options->device, m->profile.path, m->profile.device.name);
         if (options->fusion == FUSION_AUTO)
                 options->fused = !m->profile.unfused && profile_has_fused(m->load, options->dtype);
+        if (!options->fused && options->cp > 1)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--cp %d needs fused attention, whose kernels profile %.160s has not measured",
+                               options->cp, m->profile.path);
         return 0;
 }
 

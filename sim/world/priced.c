@@ -25,10 +25,11 @@ static bool begin_message(struct sim_lane *lane)
 static double tensor_of(struct priced *priced, struct plan_group shards, const struct price_pass *pass,
                         int part)
 {
+        enum { KINDS = KERNEL_ENTRIES - KERNEL_KINDS };
         const struct kernel *collective = &pass->collectives[part];
         const int kind = (int)collective->kind - KERNEL_KINDS;
         struct priced_tensor *known =
-                &priced->tensors[(shards.first / shards.size * 4 + kind) % PRICED_TENSORS];
+                &priced->tensors[(shards.first / shards.size * KINDS + kind) % PRICED_TENSORS];
         if (known->size != shards.size || known->id != shards.first ||
             !kernel_same(&known->collective, collective)) {
                 *known = (struct priced_tensor){
@@ -287,7 +288,7 @@ static void compute(const struct price_list *prices, struct sim_lane *lane)
         op->more = price_more(prices, stage, op);
         const struct kernel *collectives = price_pass_of(prices, stage, op)->collectives;
         if (op->more && collectives)
-                op->group = tensor_group(&collectives[op->segment]);
+                op->group = price_group(collectives[op->segment].kind);
 }
 
 static bool begin(void *context, struct sim_lane *lane)

@@ -187,8 +187,7 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
         if (grid != s->gpus && o->model && o->batch_size &&
             o->micro_batch_size) /* what is missing comes first */
                 return rv_fail(err, RV_EPLAN, "%s needs %lld device%s, but --gpus is %d",
-                               grid_text(text, o->sizes, "--", " x "), (long long)grid, rv_plural(grid),
-                               s->gpus);
+                               options_grid(text, o, "--", " x "), (long long)grid, rv_plural(grid), s->gpus);
         return check_files(s, err);
 }
 
@@ -418,7 +417,7 @@ static void print_basis(const struct simulation *s)
 static void allreduce_note(const struct simulation *s, char *text, size_t text_size)
 {
         const struct profile_load *measured = measured_allreduces(s);
-        int dp = s->settings->plan.dp;
+        int dp = options_replicas(&s->settings->plan);
         text[0] = 0;
         if (dp > 1 && measured && dp != measured->ranks)
                 snprintf(text, text_size,

@@ -8,19 +8,16 @@
 double tensor_collective_seconds(const struct platform *p, const struct collective_group *shards,
                                  enum kernel_kind collective, int64_t bytes, enum dtype dtype)
 {
-        const bool sums = collective == KERNEL_TENSOR_ALLREDUCE;
+        const bool sums = collective == KERNEL_TENSOR_ALLREDUCE,
+                   gathers =
+                           collective == KERNEL_TENSOR_ALL_GATHER || collective == KERNEL_CONTEXT_ALL_GATHER;
         if (p->allreduces[dtype])
                 return (sums ? 1 : 0.5) * collective_seconds(p, shards, COLLECTIVE_ALLREDUCE, bytes, dtype);
         return collective_seconds(p, shards,
-                                  sums                                     ? COLLECTIVE_ALLREDUCE
-                                  : collective == KERNEL_TENSOR_ALL_GATHER ? COLLECTIVE_ALL_GATHER
-                                                                           : COLLECTIVE_REDUCE_SCATTER,
+                                  sums      ? COLLECTIVE_ALLREDUCE
+                                  : gathers ? COLLECTIVE_ALL_GATHER
+                                            : COLLECTIVE_REDUCE_SCATTER,
                                   bytes, dtype);
-}
-
-enum op_group tensor_group(const struct kernel *collective)
-{
-        return kernel_of_experts(collective->kind) ? GROUP_EXPERTS : GROUP_TENSOR;
 }
 
 double tensor_start_seconds(const struct platform *platform, struct plan_group members,
@@ -80,7 +77,7 @@ double tensor_seconds(const struct platform *platform, const struct plan *plan, 
                 if (same == count) {
                         same = count < KEPT ? count++ : 0;
                         which[same] = part;
-                        const enum op_group group = tensor_group(&pass->collectives[part]);
+                        const enum op_group group = price_group(pass->collectives[part].kind);
                         kept[same] = tensor_part_seconds(platform, plan_group(plan, rank, group), pass, part);
                 }
                 seconds += kept[same];

@@ -23,9 +23,6 @@ double tensor_part_seconds(const struct platform *platform, struct plan_group gr
 double tensor_seconds(const struct platform *platform, const struct plan *plan, int rank,
                       const struct price_pass *pass);
 
-/* Returns the group that has such a collective: GROUP_TENSOR, or GROUP_EXPERTS. */
-enum op_group tensor_group(const struct kernel *collective);
-
 /* Returns the seconds that an exchange of rows of experts takes beside the time of its messages. */
 double tensor_start_seconds(const struct platform *platform, struct plan_group members,
                             const struct kernel *collective);

@@ -25,6 +25,7 @@ PLANS = [
     (2, 1, 2, "1f1b", ("--p2p", "blocking", "--messages", "staged", *SPLIT)),
     (2, 1, 2, "interleaved", ("--virtual-stages", 2, *SPLIT)), (2, 1, 2, "interleaved", ("--virtual-stages", 2)),
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (1, 2, 2, "axonn", ("--order", "replicas", "--allreduce", "staged", *SPLIT)),
+    (2, 1, 2, "gpipe", ("--offload-activations", *SPLIT)), (1, 1, 4, "gpipe", ("--offload-activations", "--recompute", "selective")),
 ]
 LLAMA_TOLERANCE = 1e-6
 # A row whose experts tie but for rounding may go to either, and from then on two trainings differ by more than rounding. With one
@@ -58,9 +59,14 @@ LIKE_LLAMA = {
 LIKE_LLAMA_PLANS = [(1, 1, 2, "axonn", ()), (1, 1, 2, "axonn", SPLIT), (1, 2, 2, "axonn", ("--fusion", "off", *BUCKETS)),
                     (2, 1, 2, "1f1b", ("--recompute", "norms", "--clip", 0.1))]
 # Of those with experts; more in experts.py.
-EXPERT_PLANS = [(1, 2, 1, "axonn", ("--ep", 2)), (2, 2, 2, "1f1b", ("--ep", 2, "--zero", 1, *SPLIT))]
+EXPERT_PLANS = [(1, 2, 1, "axonn", ("--ep", 2)), (2, 2, 2, "1f1b", ("--ep", 2, "--zero", 1, *SPLIT)),
+                (2, 2, 2, "gpipe", ("--ep", 2, "--offload-activations", *SPLIT))]
 # What is the same in another format: to the same plan with one shard.
 HALF = [((1, 1, 2), "mixed", ()), ((1, 1, 4), "mixed", SPLIT), ((1, 2, 2), "bf16", ("--offload", *SPLIT))]
+
+
+def ranks_of(grid, more):
+    return grid[0] * grid[1] * grid[2] * (more[more.index("--cp") + 1] if "--cp" in more else 1)
 
 
 def train(folder, model, grid, schedule, *more):
@@ -69,7 +75,7 @@ def train(folder, model, grid, schedule, *more):
     status, _, err = ranvier.run(
         ["train", model, "--data", os.path.join(folder, "text.txt"), "--pp", pp, "--dp", dp, "--tp", tp, "--schedule",
          schedule, "--micro-batch-size", 1, "--batch-size", 12, "--steps", STEPS, "--lr", 3e-3, "--log", log, *more],
-        pp * dp * tp)
+        ranks_of(grid, more))
     return ranvier.losses(log) if status == 0 else err
 
 
@@ -146,7 +152,7 @@ def check_report(tap, folder, model, grid, schedule, more):
     real, predicted, trace, simulated = (os.path.join(folder, name) for name in
                                          ("real.json", "predicted.json", "trace.json", "simulated.json"))
     train(folder, model, grid, schedule, "--report", real, "--trace", trace, *more)
-    plan = ["simulate", model, "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--gpus", grid[0] * grid[1] * grid[2],
+    plan = ["simulate", model, "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--gpus", ranks_of(grid, more),
             "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", 12, *more]
     profile = "v100-datasheet" if "mixed" in more and "off" in more else "a100-datasheet"
     precision = [] if "mixed" in more else ["--precision", "fp32"]
@@ -155,7 +161,7 @@ def check_report(tap, folder, model, grid, schedule, more):
         ours, theirs = json.load(a), json.load(b)
     same = [r["bytes"] == p["bytes"] and r["host_bytes"] == p["host_bytes"] for r, p in zip(ours["ranks"], theirs["ranks"])]
     name = f"{os.path.basename(model)} {'x'.join(map(str, grid))} {' '.join(map(str, more))}".strip()
-    tap.ok(all(same) and len(same) == grid[0] * grid[1] * grid[2], f"{name}: memory of every rank as predicted, to the byte",
+    tap.ok(all(same) and len(same) == ranks_of(grid, more), f"{name}: memory of every rank as predicted, to the byte",
            same)
     tap.ok(ours["phases"]["tensor_seconds"] > 0 and theirs["phases"]["tensor_seconds"] > 0,
            f"{name}: both worlds say what shards did together", f"{ours['phases']}\n{theirs['phases']}")
@@ -217,6 +223,7 @@ def main():
         check_report(tap, folder, "tiny", (1, 2, 2), "axonn", ("--precision", "mixed", "--offload", *unfused))
         check_report(tap, folder, "tiny", (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "layer", *SPLIT, *unfused))
         check_report(tap, folder, llama, (2, 1, 2), "1f1b", (*SPLIT, *half))
+        check_report(tap, folder, llama, (2, 1, 2), "gpipe", ("--offload-activations", *SPLIT, *half))
         check_report(tap, folder, llama, (1, 2, 2), "axonn", ("--offload", *half))
         check_report(tap, folder, llama, (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "full", *half))
     tap.end()

@@ -20,14 +20,26 @@ static void end_layers(void *context, int rank, struct op *op)
         op->more = op->offset > 0;
 }
 
-/* A pass in which experts exchange tokens goes on to its last part. */
-static void end_parts(void *context, int rank, struct op *op)
+/* A pass in which replicas exchange goes on to its last part. */
+static void end_part(struct op *op, enum op_group group)
 {
-        (void)context, (void)rank;
         if (!op_of_pass(op))
                 return;
         op->more = op->kind == OP_TENSOR || op->segment + 1 < PAPER_PARTS;
-        op->group = GROUP_EXPERTS;
+        op->group = group;
+}
+
+/* Experts' tokens, or keys of sequences. */
+static void end_expert_parts(void *context, int rank, struct op *op)
+{
+        (void)context, (void)rank;
+        end_part(op, GROUP_EXPERTS);
+}
+
+static void end_context_parts(void *context, int rank, struct op *op)
+{
+        (void)context, (void)rank;
+        end_part(op, GROUP_CONTEXT);
 }
 
 int64_t paper_expert_parameters(const struct plan *plan, int64_t parameters)
@@ -55,15 +67,17 @@ struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters,
                                                       .dense_block = PAPER_DENSE_BLOCK,
                                                       .block = PAPER_BLOCK,
                                                       .head = PAPER_HEAD}};
-        struct paper *paper = paper_new(&(struct paper_setting){
-                .plan = plan,
-                .stages = stages,
-                .eager = eager,
-                .physics = {.seconds = seconds,
-                            .fill = plan_expert_ranks(plan) > 1 ? end_parts : end_layers,
-                            .context = context},
-                .issued = issued,
-                .completed = completed});
+        struct paper *paper = paper_new(
+                &(struct paper_setting){.plan = plan,
+                                        .stages = stages,
+                                        .eager = eager,
+                                        .physics = {.seconds = seconds,
+                                                    .fill = plan_expert_ranks(plan) > 1    ? end_expert_parts
+                                                            : plan_context_ranks(plan) > 1 ? end_context_parts
+                                                                                           : end_layers,
+                                                    .context = context},
+                                        .issued = issued,
+                                        .completed = completed});
         assert(paper);
         free(stages);
         return paper;

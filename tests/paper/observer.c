@@ -41,7 +41,8 @@ struct unit_buffer {
         bool there, in_use; /* gathered; computed with, or reduced */
         int summed;         /* micro-batches whose gradients are in it */
 };
-/* What is known of a unit: of how many micro-batches its gradients were made, and are in the replica's share. */
+/* What is known of a unit: of how many micro-batches its gradients were made, and are in the replica's share.
+ */
 struct unit {
         int made, reduced;
 };
@@ -177,9 +178,15 @@ static bool is_spread(const struct observer *o, int64_t p)
         return p < o->experts;
 }
 
-static bool exchanges_tokens(const struct observer *o)
+/* Of tokens between replicas that share experts, or of keys between those that have parts of sequences. */
+static bool exchanges(const struct observer *o)
 {
-        return o->plan.ep > 1;
+        return o->plan.ep > 1 || o->plan.cp > 1;
+}
+
+static enum op_group exchange_group(const struct observer *o)
+{
+        return o->plan.cp > 1 ? GROUP_CONTEXT : GROUP_EXPERTS;
 }
 
 /* Between the replicas of which gradients of p are summed. */
@@ -718,7 +725,8 @@ static int units_in(const struct observer *o)
         return 2 + (PAPER_BLOCKS + layers_of(o) - 1) / layers_of(o);
 }
 
-/* Which unit a part is about: 0 the embedding, then the blocks, then the head, which is 0 too if it is tied. */
+/* Which unit a part is about: 0 the embedding, then the blocks, then the head, which is 0 too if it is tied.
+ */
 static int unit_of(const struct observer *o, const struct op *op)
 {
         const int last = units_in(o) - 1, at = op->of == OP_FORWARD ? op->segment : last - op->segment;
@@ -767,10 +775,8 @@ static void check_buffer(struct observer *o, int unit, int buffer, int blocks)
 static void issue_gather(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        const int unit = unit_of(o, op), ahead = s->passing && op->of == OP_FORWARD &&
-                                                 s->pass.of == OP_BACKWARD
-                                                         ? units_in(o)
-                                                         : 0;
+        const int unit = unit_of(o, op),
+                  ahead = s->passing && op->of == OP_FORWARD && s->pass.of == OP_BACKWARD ? units_in(o) : 0;
         check_buffer(o, unit, op->gathered,
                      o->plan.gathered == GATHERED_FOR_PASS ? 1 + o->plan.prefetch : PAPER_BLOCKS);
         struct unit_buffer *buffer = &s->weights[op->gathered];
@@ -804,8 +810,8 @@ static void begin_gradients(struct observer *o, int rank, const struct op *op)
         expect(o, buffer->unit < 0, "a buffer is free when a unit begins in it");
         expect(o, op->begins == GRADIENTS_CLEAR || s->units[unit].reduced > 0,
                "a share is loaded when there is something in it");
-        *buffer = (struct unit_buffer){
-                .unit = unit, .summed = op->begins == GRADIENTS_LOAD ? s->units[unit].reduced : 0};
+        *buffer = (struct unit_buffer){.unit = unit,
+                                       .summed = op->begins == GRADIENTS_LOAD ? s->units[unit].reduced : 0};
 }
 
 static void compute_unit(struct observer *o, int rank, const struct op *op)
@@ -870,7 +876,8 @@ static void issue_unit(struct observer *o, int rank, const struct op *op)
                 compute_unit(o, rank, op);
                 return;
         }
-        const uint64_t word = ((uint64_t)op->kind * 64 + (uint64_t)op->segment) * 1024 + (uint64_t)vmb_of(o, op);
+        const uint64_t word =
+                ((uint64_t)op->kind * 64 + (uint64_t)op->segment) * 1024 + (uint64_t)vmb_of(o, op);
         s->collectives[GROUP_DATA] = (s->collectives[GROUP_DATA] ^ (word + 1)) * 0x100000001B3u;
         expect(o,
                op->lane == LANE_COLLECTIVE && op->group == GROUP_DATA &&
@@ -907,7 +914,8 @@ static void complete_unit(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         if (op->kind == OP_ALL_GATHER) {
-                expect(o, s->weights[op->gathered].unit == unit_of(o, op), "weights come to where they were to");
+                expect(o, s->weights[op->gathered].unit == unit_of(o, op),
+                       "weights come to where they were to");
                 s->weights[op->gathered].there = true;
         } else if (op->kind == OP_REDUCE_SCATTER) {
                 s->units[unit_of(o, op)].reduced = s->unit_gradients[op->reduced].summed;
@@ -926,9 +934,9 @@ static bool all_reduced(const struct observer *o, int rank)
         return true;
 }
 
-/* ---- passes of spread experts, part by part ---- */
+/* ---- passes of spread experts, or of parts of sequences, part by part ---- */
 
-/* A part computes, an exchange of tokens follows, the next part computes, ...; in this order. */
+/* A part computes, an exchange follows, the next part computes, ...; in this order. */
 static void issue_part(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
@@ -944,9 +952,10 @@ static void issue_part(struct observer *o, int rank, const struct op *op)
                "a pass that has begun goes on to its end");
         expect(o, op->segment == s->chain / 2 && exchange == s->chain % 2,
                "parts and exchanges of a pass take turns");
-        expect(o, !exchange || op->group == GROUP_EXPERTS, "tokens go to the replicas with all experts");
+        expect(o, !exchange || op->group == exchange_group(o),
+               "replicas exchange with those that have all experts, or the rest of their sequences");
         if (exchange)
-                s->collectives[GROUP_EXPERTS] = (s->collectives[GROUP_EXPERTS] ^ (word + 1)) * 0x100000001B3u;
+                s->collectives[op->group] = (s->collectives[op->group] ^ (word + 1)) * 0x100000001B3u;
 }
 
 static void complete_part(struct observer *o, int rank, const struct op *op)
@@ -1077,7 +1086,7 @@ static void check_places(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         const int64_t chunk = o->plan.bucket_parameters * o->plan.allreduce_buckets;
-        const int64_t of_experts = exchanges_tokens(o) ? o->experts * o->plan.ep / o->plan.dp + 2 : 0;
+        const int64_t of_experts = exchanges(o) ? o->experts * o->plan.ep / o->plan.dp + 2 : 0;
         const int64_t max =
                 of_experts + (o->parameters - o->experts) / o->plan.dp + o->parameters / chunk + 2;
         expect(o, op->count >= 1 && op->count <= plan_update_parameters(&o->plan),
@@ -1304,7 +1313,7 @@ void observer_issue(struct observer *o, int rank, const struct op *op, struct co
         check_blocking(o, rank, op);
         if (gathers_units(o) && op_of_pass(op))
                 issue_unit(o, rank, op);
-        else if (exchanges_tokens(o) && op_of_pass(op))
+        else if (exchanges(o) && op_of_pass(op))
                 issue_part(o, rank, op);
         else if (of_pipeline(op->of))
                 issue_pipeline(o, rank, op);
@@ -1328,7 +1337,7 @@ void observer_complete(struct observer *o, int rank, const struct op *op)
                         (size_t)(--lane->count - at) * sizeof *lane->serials);
         if (gathers_units(o) && op_of_pass(op))
                 complete_unit(o, rank, op);
-        else if (exchanges_tokens(o) && op_of_pass(op))
+        else if (exchanges(o) && op_of_pass(op))
                 complete_part(o, rank, op);
         else if (of_pipeline(op->of))
                 complete_pipeline(o, rank, op);
@@ -1401,16 +1410,18 @@ static void end_collectives(struct observer *o, int rank)
         const struct plan *plan = &o->plan;
         const struct seen *s = &o->seen[rank];
         int stage = plan_stage(plan, rank), replica = plan_replica(plan, rank);
-        const int ep = plan_expert_ranks(plan);
+        const int ep = plan_expert_ranks(plan), cp = plan_context_ranks(plan);
         const struct seen *same_stage = &o->seen[plan_rank(plan, 0, stage, 0)];
         const struct seen *same_experts = &o->seen[plan_rank(plan, replica % ep, stage, 0)];
         const struct seen *other_experts = &o->seen[plan_rank(plan, replica - replica % ep, stage, 0)];
+        const struct seen *same_sequences = &o->seen[plan_rank(plan, replica - replica % cp, stage, 0)];
         const struct seen *other_end = &o->seen[plan_rank(plan, replica, plan->pp - 1 - stage, 0)];
         expect(o,
                s->collectives[GROUP_WORLD] == o->seen[0].collectives[GROUP_WORLD] &&
                        s->collectives[GROUP_DATA] == same_stage->collectives[GROUP_DATA] &&
                        s->collectives[GROUP_EXPERT_DATA] == same_experts->collectives[GROUP_EXPERT_DATA] &&
-                       s->collectives[GROUP_EXPERTS] == other_experts->collectives[GROUP_EXPERTS],
+                       s->collectives[GROUP_EXPERTS] == other_experts->collectives[GROUP_EXPERTS] &&
+                       s->collectives[GROUP_CONTEXT] == same_sequences->collectives[GROUP_CONTEXT],
                "collectives are issued in the same order on all members of a group");
         if (stage == 0)
                 expect(o, s->collectives[GROUP_EMBEDDING] == other_end->collectives[GROUP_EMBEDDING],

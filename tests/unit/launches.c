@@ -437,6 +437,52 @@ void kernels_attention_backward(struct device *device, void *dqkv, real *rows, c
                                       .scalar = {scale}});
 }
 
+static void launch_context(struct device *device, enum kernel_kind kind, const struct context_place *place,
+                           struct kernel_args args, int64_t B, int64_t T, int64_t H, int64_t KV, int64_t hs)
+{
+        args.inner = H;
+        args.ld[2] = place->rank < place->distance; /* the other comes after it */
+        kernels_launch(
+                device,
+                (struct kernel){
+                        .kind = kind, .group = group_of(H, KV), .batch = B * H, .m = T, .n = T, .k = hs},
+                &args);
+}
+
+void kernels_context_attention(struct device *device, const struct context_place *place, void *y, real *lse,
+                               const void *qkv, const void *kv, int64_t B, int64_t T, int64_t H, int64_t KV,
+                               int64_t hs, double scale)
+{
+        launch_context(device, KERNEL_CONTEXT_ATTENTION, place,
+                       (struct kernel_args){.p = {y, lse, (void *)qkv, (void *)kv},
+                                            .scalar = {scale, place->distance}},
+                       B, T, H, KV, hs);
+}
+
+void kernels_context_attention_backward(struct device *device, const struct context_place *place, void *dqkv,
+                                        void *dkv, const real *rows, const void *dy, const real *lse,
+                                        const void *qkv, const void *kv, int64_t B, int64_t T, int64_t H,
+                                        int64_t KV, int64_t hs, double scale)
+{
+        launch_context(device, KERNEL_CONTEXT_ATTENTION_BACKWARD, place,
+                       (struct kernel_args){.p = {dqkv, dkv, (void *)rows, (void *)dy, (void *)lse,
+                                                  (void *)qkv, (void *)kv},
+                                            .scalar = {scale, place->distance}},
+                       B, T, H, KV, hs);
+}
+
+void kernels_last_columns(struct device *device, void *y, const void *x, int64_t m, int64_t n, int64_t k)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_LAST_COLUMNS, .m = m, .n = n, .k = k},
+                       &(struct kernel_args){.p = {y, (void *)x}});
+}
+
+void kernels_set_last_columns(struct device *device, void *x, const void *y, int64_t m, int64_t n, int64_t k)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_SET_LAST_COLUMNS, .m = m, .n = n, .k = k},
+                       &(struct kernel_args){.p = {x, (void *)y}});
+}
+
 void kernels_cross_entropy(struct device *device, double *loss, void *logits, const int32_t *targets,
                            int64_t N, int64_t V, double scale, bool loss_only)
 {

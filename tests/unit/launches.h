@@ -125,6 +125,21 @@ void kernels_attention_backward(struct device *, void *dqkv, real *rows, const v
                                 const real *lse, const void *qkv, int64_t B, int64_t T, int64_t H, int64_t KV,
                                 int64_t hs, double scale);
 
+/* Of `rank` of `ranks` whose two pieces of every sequence have T rows together, with the keys of the rank
+ * that is `distance` before it. */
+struct context_place {
+        int ranks, rank, distance;
+};
+void kernels_context_attention(struct device *, const struct context_place *, void *y, real *lse,
+                               const void *qkv, const void *kv, int64_t B, int64_t T, int64_t H, int64_t KV,
+                               int64_t hs, double scale);
+void kernels_context_attention_backward(struct device *, const struct context_place *, void *dqkv, void *dkv,
+                                        const real *rows, const void *dy, const real *lse, const void *qkv,
+                                        const void *kv, int64_t B, int64_t T, int64_t H, int64_t KV,
+                                        int64_t hs, double scale);
+void kernels_last_columns(struct device *, void *y, const void *x, int64_t m, int64_t n, int64_t k);
+void kernels_set_last_columns(struct device *, void *x, const void *y, int64_t m, int64_t n, int64_t k);
+
 void kernels_cross_entropy(struct device *, double *loss, void *logits, const int32_t *targets, int64_t N,
                            int64_t V, double scale, bool loss_only);
 

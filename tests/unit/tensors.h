@@ -55,7 +55,7 @@ static struct {
         real *x;
         uint16_t *stored;
         int64_t count;
-} lent[8];
+} lent[24];
 static int lent_count;
 
 static inline uint16_t half_of(const struct device *device, real x)
@@ -83,7 +83,7 @@ static inline void *lend(const struct device *device, real *x, int64_t count)
         assert_non_null(stored);
         for (int64_t i = 0; i < count; i++)
                 stored[i] = half_of(device, x[i]);
-        assert_true(lent_count < 8);
+        assert_true(lent_count < 24);
         lent[lent_count].x = x;
         lent[lent_count].stored = stored;
         lent[lent_count++].count = count;

@@ -114,11 +114,13 @@ static bool can_spread(const struct plan *plan)
                (plan->policy != POLICY_AXONN || plan->pp <= 2);
 }
 
+/* Or, of others, sequences. */
 static void spread_experts(uint64_t *random, struct plan *plan)
 {
         if (!can_spread(plan) || random_int(random, 0, 1))
                 return;
-        plan->ep = plan->dp == 4 && random_int(random, 0, 1) ? 2 : plan->dp;
+        *(random_int(random, 0, 1) ? &plan->ep : &plan->cp) =
+                plan->dp == 4 && random_int(random, 0, 1) ? 2 : plan->dp;
         plan->offload_activations = plan->overlap_allreduce = false;
         plan->zero = plan->zero ? 1 : 0;
 }
@@ -139,8 +141,9 @@ static const char *run_batch(struct watch *w, bool eager)
 }
 
 /* Runs two batches of a random plan; returns the hash of its decisions, and the first broken property if any.
- * Adds to `spread` where its experts are spread over replicas. */
-static uint64_t run_random(uint64_t seed, int *spread, const char **broken, char *text, size_t text_size)
+ * Adds to `spread` where its experts are spread over replicas, and to `parted` where its sequences are. */
+static uint64_t run_random(uint64_t seed, int *spread, int *parted, const char **broken, char *text,
+                           size_t text_size)
 {
         struct watch w = {.random = seed};
         w.plan = random_plan(&w.random, &w.parameters);
@@ -149,16 +152,18 @@ static uint64_t run_random(uint64_t seed, int *spread, const char **broken, char
         w.paper = paper_of_equal_stages(&w.plan, w.parameters, eager, random_seconds, on_issue, on_complete,
                                         &w);
         *spread += w.plan.ep > 1;
+        *parted += w.plan.cp > 1;
         *broken = NULL;
         for (int batch = 0; batch < 2 && !*broken; batch++)
                 *broken = run_batch(&w, eager);
         paper_delete(w.paper);
         snprintf(text, text_size,
-                 "seed %llu: %s, pp %d x %d, dp %d, experts over %d, %d micro-batches, limit "
+                 "seed %llu: %s, pp %d x %d, dp %d, experts over %d, sequences over %d, %d micro-batches, "
+                 "limit "
                  "%d%s%s%s%s%s%s%s%s%s%s%s%s%s",
                  (unsigned long long)seed, policy_get(w.plan.policy)->name, w.plan.pp, w.plan.virtual_stages,
-                 w.plan.dp, plan_expert_ranks(&w.plan), w.plan.micro_batches, w.plan.pipeline_limit,
-                 eager ? ", eager" : "", w.plan.forward_only ? ", forward only" : "",
+                 w.plan.dp, plan_expert_ranks(&w.plan), plan_context_ranks(&w.plan), w.plan.micro_batches,
+                 w.plan.pipeline_limit, eager ? ", eager" : "", w.plan.forward_only ? ", forward only" : "",
                  w.plan.tied ? ", tied" : "", w.plan.clip ? ", clip" : "", w.plan.mixed ? ", mixed" : "",
                  w.plan.offload ? ", offload" : "",
                  w.plan.offload_activations ? ", offloaded activations" : "",
@@ -175,17 +180,18 @@ static uint64_t run_random(uint64_t seed, int *spread, const char **broken, char
 static void every_property_holds_over_random_plans_and_durations(void **state)
 {
         (void)state;
-        int spread = 0;
+        int spread = 0, parted = 0;
         for (int i = 0; i < PLANS; i++) {
                 const char *broken;
                 char text[320];
-                run_random((uint64_t)SEED + (uint64_t)i, &spread, &broken, text, sizeof text);
+                run_random((uint64_t)SEED + (uint64_t)i, &spread, &parted, &broken, text, sizeof text);
                 if (broken)
                         fail_msg("not true that %s (%s)", broken, text);
         }
-        print_message("# %d plans from seed %d, %d of them with experts spread over replicas\n", PLANS, SEED,
-                      spread);
-        assert_true(spread >= 1000);
+        print_message("# %d plans from seed %d, %d of them with experts and %d with sequences spread over "
+                      "replicas\n",
+                      PLANS, SEED, spread, parted);
+        assert_true(spread >= 500 && parted >= 500);
 }
 
 static void the_same_input_gives_the_same_decisions(void **state)
@@ -197,9 +203,9 @@ static void the_same_input_gives_the_same_decisions(void **state)
                 const char *broken;
                 char text[320];
                 uint64_t seed = (uint64_t)SEED * 3 + (uint64_t)i;
-                int spread = 0;
-                uint64_t one = run_random(seed, &spread, &broken, text, sizeof text);
-                uint64_t two = run_random(seed, &spread, &broken, text, sizeof text);
+                int spread = 0, parted = 0;
+                uint64_t one = run_random(seed, &spread, &parted, &broken, text, sizeof text);
+                uint64_t two = run_random(seed, &spread, &parted, &broken, text, sizeof text);
                 if (one != two)
                         fail_msg("decisions differ between two runs of %s", text);
                 differ += one != previous;

@@ -9,7 +9,8 @@
 
 enum { UNITS = 9, SEED = 1905, PASSES = 4000, MICRO_BATCHES = 4 };
 
-/* Of a unit, in the order of work: seconds of its work, of its weights before it, of its gradients after it. */
+/* Of a unit, in the order of work: seconds of its work, of its weights before it, of its gradients after it.
+ */
 struct moment {
         double compute, gather, scatter;
 };
@@ -87,10 +88,11 @@ static void fill(struct job *job, double compute, double gather, double scatter)
         }
 }
 
-/* The closed form, forward and backward in turn: when each unit's work begins and ends. A unit's weights are asked
- * for as soon as the work begins of the unit so many before it, whichever pass that is of, or, none ahead, when the
- * unit before it has ended; then go this one's gradients; both pass in this order. Work waits for its weights and for a buffer for its gradients, of which
- * blocks have two and embedding and head one, and for what its own gradients still do. */
+/* The closed form, forward and backward in turn: when each unit's work begins and ends. A unit's weights are
+ * asked for as soon as the work begins of the unit so many before it, whichever pass that is of, or, none
+ * ahead, when the unit before it has ended; then go this one's gradients; both pass in this order. Work waits
+ * for its weights and for a buffer for its gradients, of which blocks have two and embedding and head one,
+ * and for what its own gradients still do. */
 struct timeline {
         double network, computed, reduced[UNITS], ends, last[2]; /* last: reductions of blocks */
         double there[2 * UNITS * MICRO_BATCHES + UNITS];
@@ -173,12 +175,13 @@ static void longer_work_hides_the_network(void **state)
         assert_stream(&job, 3 + 2 * 2 * 5 * job.count);
         fill(&job, 5, 3, 2);
         assert_stream(&job, 3 + 2 * 2 * 5 * job.count + 2);
-        job.plan.prefetch = 0; /* hides none, where none is ahead; the second forward's first is behind a reduction */
+        job.plan.prefetch =
+                0; /* hides none, where none is ahead; the second forward's first is behind a reduction */
         assert_stream(&job, 2 * (3 * (8 + 5) + 2 * 5 * job.count) + 2 + 2);
 }
 
-/* And a longer network hides all but the last work of a forward. Backward it begins beside the third block's work,
- * the first whose weights have gone. */
+/* And a longer network hides all but the last work of a forward. Backward it begins beside the third block's
+ * work, the first whose weights have gone. */
 static void a_longer_network_hides_the_work(void **state)
 {
         (void)state;
@@ -274,7 +277,8 @@ static void random_job(struct job *job, uint64_t *random)
 {
         const int ahead = (int)random_below(random, 3);
         open_job(job, ahead + 1 + (int)random_below(random, UNITS - 4),
-                 random_below(random, 2) ? POLICY_AXONN : POLICY_1F1B, 1 + (int)random_below(random, MICRO_BATCHES));
+                 random_below(random, 2) ? POLICY_AXONN : POLICY_1F1B,
+                 1 + (int)random_below(random, MICRO_BATCHES));
         job->plan.prefetch = ahead;
         for (int i = 0; i < job->count; i++) {
                 job->forward[i] = (struct moment){1 + random_number(random), 1.1 + random_number(random), 0};

@@ -96,17 +96,14 @@ static int stage_of(const struct search *s, int r)
 
 static struct core_stage part_of(const struct search *s, int r)
 {
-        return (struct core_stage){.stage = stage_of(s, r),
-                                   .parameters = s->parameters,
-                                   .expert_parameters = s->plan.ep > 1,
-                                   .slot_bytes = 1,
-                                   .replicated_count = s->plan.sequence_parallel,
-                                   .replica = plan_replica(&s->plan, r),
-                                   .units = {.blocks = s->blocks,
-                                             .tied = s->tied_units,
-                                             .embedding = 1,
-                                             .block = 1,
-                                             .head = 1}};
+        return (struct core_stage){
+                .stage = stage_of(s, r),
+                .parameters = s->parameters,
+                .expert_parameters = s->plan.ep > 1,
+                .slot_bytes = 1,
+                .replicated_count = s->plan.sequence_parallel,
+                .replica = plan_replica(&s->plan, r),
+                .units = {.blocks = s->blocks, .tied = s->tied_units, .embedding = 1, .block = 1, .head = 1}};
 }
 
 static void hash_world(const struct search *s, const struct world *w, uint64_t key[2])
@@ -228,6 +225,8 @@ static bool same_group(const struct plan *plan, int a, int b, enum op_group grou
         if (group == GROUP_WORLD || plan_stage(plan, a) != plan_stage(plan, b))
                 return group == GROUP_WORLD;
         const int ep = plan_expert_ranks(plan), one = plan_replica(plan, a), other = plan_replica(plan, b);
+        if (group == GROUP_CONTEXT)
+                return one / plan_context_ranks(plan) == other / plan_context_ranks(plan);
         if (group == GROUP_EXPERTS)
                 return one / ep == other / ep;
         if (group == GROUP_EXPERT_DATA)
@@ -279,12 +278,15 @@ static struct op take(struct rank *rank, int i)
 /* Whether passes are parts with collectives between them, and of which group these are. */
 static bool chained(const struct plan *plan)
 {
-        return plan->tp > 1 || plan->ep > 1;
+        return plan_parts_passes(plan);
 }
 
 static enum op_group together_in_passes(const struct plan *plan)
 {
-        return plan->zero == 3 ? GROUP_DATA : plan->ep > 1 ? GROUP_EXPERTS : GROUP_TENSOR;
+        return plan->zero == 3 ? GROUP_DATA
+               : plan->cp > 1  ? GROUP_CONTEXT
+               : plan->ep > 1  ? GROUP_EXPERTS
+                               : GROUP_TENSOR;
 }
 
 static void complete(const struct search *s, struct world *w, int r, int i, int way);
@@ -490,19 +492,22 @@ static size_t explore_shards(const struct plan *plan, bool disagrees)
         return disagrees ? states : states + search_all(search);
 }
 
-/* Two shards of one and of two stages, or two replicas that have experts together, never disagree: an order
- * that is fixed in advance is the same for both, and so is AxoNN's on a first and a last stage. On one
- * between, which goes by arrival, they can, which is why that is refused (runtime/plan/options.c). */
-static void no_interleaving_of_shards_or_experts_deadlocks(void **state)
+/* Two shards of one and of two stages, or two replicas that have experts or sequences together, never
+ * disagree: an order that is fixed in advance is the same for both, and so is AxoNN's on a first and a last
+ * stage. On one between, which goes by arrival, they can, which is why that is refused
+ * (runtime/plan/options.c). */
+static void no_interleaving_of_shards_experts_or_sequences_deadlocks(void **state)
 {
         (void)state;
         static const enum policy_id policies[] = {POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B};
         size_t states = 0;
         struct plan plan = small_plan();
-        for (int variant = 0; variant < 2 * 2 * 3 * 2; variant++) {
-                const bool experts = variant >= 12;
+        for (int variant = 0; variant < 2 * 2 * 3 * 3; variant++) {
+                const bool experts = variant >= 12; /* or sequences */
                 plan.tp = experts ? 1 : 2;
-                plan.dp = plan.ep = experts ? 2 : 1;
+                plan.dp = experts ? 2 : 1;
+                plan.ep = variant / 12 == 1 ? 2 : 1;
+                plan.cp = variant / 12 == 2 ? 2 : 1;
                 plan.pp = 1 + variant % 2;
                 plan.tied = plan.clip = variant / 2 % 2;
                 plan.sequence_parallel = plan.tied && !experts;
@@ -514,10 +519,19 @@ static void no_interleaving_of_shards_or_experts_deadlocks(void **state)
         plan.pp = 3;
         plan.policy = POLICY_AXONN;
         explore_shards(&plan, true);
+        plan.ep = 2;
+        plan.cp = 1;
+        explore_shards(&plan, true);
         plan.dp = plan.ep = 1;
         plan.tp = 2;
         plan.zero = 0;
         explore_shards(&plan, true);
+        /* Activations that are offloaded come back in one order, if that of backwards is fixed. */
+        plan.pp = 1;
+        plan.policy = POLICY_GPIPE;
+        plan.micro_batches = 5;
+        plan.offload_activations = true;
+        states += explore_shards(&plan, false);
         print_message("# %zu states\n", states);
         assert_true(states > 1000);
 }
@@ -810,7 +824,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_small_plans_deadlocks),
                 cmocka_unit_test(no_interleaving_of_staged_plans_deadlocks),
                 cmocka_unit_test(no_interleaving_of_parted_backwards_deadlocks),
-                cmocka_unit_test(no_interleaving_of_shards_or_experts_deadlocks),
+                cmocka_unit_test(no_interleaving_of_shards_experts_or_sequences_deadlocks),
                 cmocka_unit_test(no_interleaving_of_chunks_deadlocks),
                 cmocka_unit_test(no_interleaving_deadlocks_a_stage_that_offloads_activations),
                 cmocka_unit_test(no_interleaving_of_two_stages_that_offload_activations_deadlocks),

@@ -552,6 +552,28 @@ static const real *part_of_row(const real *first, const real *last, int64_t n, i
         return column < n ? &first[row * n + column] : &last[row * k + column - n];
 }
 
+static void last_columns_are_taken_and_put_back(void **state)
+{
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (int s = 0; s < SHAPES; s++) {
+                const int64_t m = shapes[s].m, n = shapes[s].n, k = n + 3;
+                real *x = random_tensor(device, &random, m * k, 1), *y = poisoned_reals(m * n),
+                     *to = random_tensor(device, &random, m * k, 1), *before = poisoned_reals(m * k);
+                memcpy(before, to, (size_t)(m * k) * sizeof *to);
+                void *between = lend(device, y, m * n);
+                kernels_last_columns(device, between, lend(device, x, m * k), m, n, k);
+                kernels_set_last_columns(device, lend(device, to, m * k), between, m, n, k);
+                finish(device);
+                for (int64_t i = 0; i < m * k; i++)
+                        assert_true(i % k < 3 ? to[i] == before[i]
+                                              : to[i] == x[i] && y[i / k * n + i % k - 3] == x[i]);
+                real *tensors[] = {x, y, to, before};
+                for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+                        free(tensors[i]);
+        }
+}
+
 static void columns_are_split_and_joined_narrowed_and_widened(void **state)
 {
         struct device *device = *state;
@@ -1753,6 +1775,141 @@ static void attention_gives_the_same_bits(void **state)
         free(results[1]);
 }
 
+/* ---- sequences of which several ranks have two pieces each ---- */
+
+/* A sequence's row that is row t of a rank's T. */
+static int64_t row_of_rank(const struct context_place *place, int64_t T, int64_t t)
+{
+        const int64_t piece = T / 2;
+        const int64_t which = t < piece ? place->rank : 2 * place->ranks - 1 - place->rank;
+        return which * piece + t % piece;
+}
+
+/* Rows of `width` elements of B sequences: those that a rank has of all; and back. */
+static void take_rows(const struct context_place *place, int64_t B, int64_t T, int64_t width, real *own,
+                      real *all, bool back)
+{
+        for (int64_t row = 0; row < B * T; row++) {
+                real *mine = own + row * width,
+                     *whole = all + (row / T * T * place->ranks + row_of_rank(place, T, row % T)) * width;
+                for (int64_t c = 0; c < width && back; c++)
+                        whole[c] = mine[c];
+                for (int64_t c = 0; c < width && !back; c++)
+                        mine[c] = whole[c];
+        }
+}
+
+/* Of B T rows of queries, keys and values the last columns, or those that they get. */
+static void move_keys(int64_t rows, int64_t width, int64_t columns, real *qkv, real *kv, bool add)
+{
+        for (int64_t row = 0; row < rows; row++)
+                for (int64_t c = 0; c < columns; c++)
+                        if (add)
+                                qkv[row * width + width - columns + c] += kv[row * columns + c];
+                        else
+                                kv[row * columns + c] = qkv[row * width + width - columns + c];
+}
+
+/* What one rank makes of its rows, and of the keys of all. */
+static void attend_by_parts(struct device *device, const struct attention_case *whole,
+                            struct context_place place, real *y, real *dqkv)
+{
+        const int64_t B = whole->B, H = whole->H, KV = whole->KV, hs = whole->hs, T = whole->T / place.ranks;
+        const int64_t width = (H + 2 * KV) * hs, keys = 2 * KV * hs, rows = B * T;
+        real *qkv = poisoned_reals(rows * width), *dy = poisoned_reals(rows * H * hs),
+             *lse = poisoned_reals(B * H * T), *sums = poisoned_reals(B * H * T);
+        real *other = poisoned_reals(rows * width);
+        real *kv[16], *dkv[16];
+        void *there[16], *back[16];
+        take_rows(&place, B, T, width, qkv, whole->qkv, false);
+        take_rows(&place, B, T, H * hs, dy, whole->dy, false);
+        void *tqkv = lend(device, qkv, rows * width), *ty = lend(device, y, rows * H * hs),
+             *tdqkv = lend(device, dqkv, rows * width), *tdy = lend(device, dy, rows * H * hs);
+        kernels_attention(device, ty, lse, tqkv, B, T, H, KV, hs, whole->scale);
+        for (place.distance = 1; place.distance < place.ranks; place.distance++) {
+                struct context_place from = place;
+                from.rank = (place.rank - place.distance + place.ranks) % place.ranks;
+                kv[place.distance] = poisoned_reals(rows * keys);
+                dkv[place.distance] = poisoned_reals(rows * keys);
+                take_rows(&from, B, T, width, other, whole->qkv, false);
+                move_keys(rows, width, keys, other, kv[place.distance], false);
+                there[place.distance] = lend(device, kv[place.distance], rows * keys);
+                back[place.distance] = lend(device, dkv[place.distance], rows * keys);
+                kernels_context_attention(device, &place, ty, lse, tqkv, there[place.distance], B, T, H, KV,
+                                          hs, whole->scale);
+        }
+        kernels_attention_backward(device, tdqkv, sums, tdy, ty, lse, tqkv, B, T, H, KV, hs, whole->scale);
+        for (place.distance = 1; place.distance < place.ranks; place.distance++)
+                kernels_context_attention_backward(device, &place, tdqkv, back[place.distance], sums, tdy,
+                                                   lse, tqkv, there[place.distance], B, T, H, KV, hs,
+                                                   whole->scale);
+        finish(device);
+        take_rows(&place, B, T, H * hs, y, whole->y, true);
+        for (int64_t i = 0; i < rows * width; i++)
+                other[i] = 0;
+        for (place.distance = 0; place.distance < place.ranks; place.distance++) {
+                struct context_place from = place;
+                from.rank = (place.rank - place.distance + place.ranks) % place.ranks;
+                take_rows(&from, B, T, width, other, whole->dqkv, false);
+                if (place.distance > 0) {
+                        move_keys(rows, width, keys, other, dkv[place.distance], true);
+                        free(kv[place.distance]);
+                        free(dkv[place.distance]);
+                } else {
+                        for (int64_t i = 0; i < rows * width; i++)
+                                other[i] += dqkv[i];
+                }
+                take_rows(&from, B, T, width, other, whole->dqkv, true);
+        }
+        real *all[] = {qkv, dy, lse, sums, other};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+                free(all[i]);
+}
+
+/* All ranks' results put together are those of whole sequences. */
+static void check_parts(struct device *device, uint64_t *random, const int64_t shape[5], int ranks)
+{
+        struct attention_case a = new_attention_case(device, random, shape, 1);
+        const double unit = device->dtype == DTYPE_BF16   ? 0x1p-8
+                            : device->dtype == DTYPE_FP16 ? 0x1p-11
+                            : sizeof(real) == 8           ? 0x1p-48
+                                                          : 0x1p-20;
+        void *qkv = lend(device, a.qkv, a.qkv_elements), *y = lend(device, a.y, a.y_elements);
+        real *whole_y = poisoned_reals(a.y_elements), *whole = poisoned_reals(a.qkv_elements);
+        real *own_y = poisoned_reals(a.y_elements / ranks), *own = poisoned_reals(a.qkv_elements / ranks);
+        kernels_attention(device, y, a.lse, qkv, a.B, a.T, a.H, a.KV, a.hs, a.scale);
+        kernels_attention_backward(device, lend(device, a.dqkv, a.qkv_elements), a.rows,
+                                   lend(device, a.dy, a.y_elements), y, a.lse, qkv, a.B, a.T, a.H, a.KV, a.hs,
+                                   a.scale);
+        finish(device);
+        memcpy(whole_y, a.y, (size_t)a.y_elements * sizeof(real));
+        memcpy(whole, a.dqkv, (size_t)a.qkv_elements * sizeof(real));
+        memset(a.dqkv, 0, (size_t)a.qkv_elements * sizeof(real));
+        for (int rank = 0; rank < ranks; rank++)
+                attend_by_parts(device, &a, (struct context_place){ranks, rank, 0}, own_y, own);
+        for (int64_t i = 0; i < a.y_elements; i++)
+                assert_within(a.y[i], (double)whole_y[i], 4 * ranks * unit * 4, "y", i);
+        for (int64_t i = 0; i < a.qkv_elements; i++)
+                assert_within(a.dqkv[i], (double)whole[i], 4 * ranks * unit * (8 + fabs((double)whole[i])),
+                              "dqkv", i);
+        real *all[] = {whole_y, whole, own_y, own};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+                free(all[i]);
+        free_attention_case(&a);
+}
+
+static void attention_by_parts_is_that_of_whole_sequences(void **state)
+{
+        /* B, T, H, KV, hs and ranks: pieces of a row; of odd lengths; more than a tile, and a block, of each.
+         */
+        static const int64_t sequences[][6] = {
+                {1, 4, 1, 1, 3, 2},    {2, 24, 2, 1, 16, 4},   {1, 42, 3, 3, 8, 3}, {1, 516, 4, 2, 17, 2},
+                {1, 1240, 2, 2, 9, 2}, {1, 64, 2, 1, 1400, 2}, {2, 80, 2, 2, 8, 8}};
+        uint64_t random = seed;
+        for (size_t i = 0; i < sizeof sequences / sizeof *sequences; i++)
+                check_parts(*state, &random, sequences[i], (int)sequences[i][5]);
+}
+
 static void softmax_over_4096_positions_needs_no_square_of_scratch(void **state)
 {
         uint64_t random = seed;
@@ -1918,6 +2075,7 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
                 cmocka_unit_test(rope_rotates_heads_by_their_position),                                      \
                 cmocka_unit_test(rope_is_accurate_at_far_positions),                                         \
                 cmocka_unit_test(columns_are_split_and_joined_narrowed_and_widened),                         \
+                cmocka_unit_test(last_columns_are_taken_and_put_back),                                       \
                 cmocka_unit_test(queries_keys_and_values_are_made_of_latent_rows_and_go_back),               \
                 cmocka_unit_test(swiglu_multiplies_by_the_gate),                                             \
                 cmocka_unit_test(swiglu_backward_is_its_slopes),                                             \
@@ -1936,6 +2094,7 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
                 cmocka_unit_test(attention_is_causal_and_survives_large_scores),                             \
                 cmocka_unit_test(attention_backward_writes_all_gradients),                                   \
                 cmocka_unit_test(a_nan_in_a_query_stays_in_its_row_of_attention),                            \
+                cmocka_unit_test(attention_by_parts_is_that_of_whole_sequences),                             \
                 cmocka_unit_test(attention_gives_the_same_bits)
 
 int main(void)

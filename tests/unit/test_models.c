@@ -827,6 +827,16 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                 {{KERNEL_ATTENTION_BACKWARD, .group = 2, .batch = 6, .m = 4, .n = 4, .k = 8},
                  6 * (2 * 192 + 48),
                  6 * 4 * 204},
+                /* a head's q, k, v (32 each), y that goes on, and a number a row that does; backward q, k, v,
+                 * dy, dq that goes on, dk, dv, and two numbers a row */
+                {{KERNEL_CONTEXT_ATTENTION, .batch = 6, .m = 4, .n = 4, .k = 8},
+                 6 * (2 * 160 + 32),
+                 6 * 4 * 168},
+                {{KERNEL_CONTEXT_ATTENTION_BACKWARD, .group = 2, .batch = 6, .m = 4, .n = 4, .k = 8},
+                 6 * (2 * 192 + 32),
+                 6 * 4 * 200},
+                {{KERNEL_LAST_COLUMNS, .batch = 1, .m = 4, .n = 8, .k = 10}, 2 * 72, 4 * 72},
+                {{KERNEL_SET_LAST_COLUMNS, .batch = 1, .m = 4, .n = 8, .k = 10}, 2 * 112, 4 * 112},
         };
         bool seen[KERNEL_KINDS] = {0};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -95,8 +95,10 @@ static const struct {
          "on a stage between others --schedule axonn goes by what arrives first, on which the shards of --tp "
          "2 "
          "could disagree: with --pp above 2 take a schedule of fixed order, such as 1f1b or gpipe"},
-        {GOOD "--tp 2 --offload-activations", 2, RV_ENOTBUILT,
-         "--offload-activations with --tp above 1 is not built yet"},
+        {GOOD "--tp 2 --pp 2 --offload-activations", 4, RV_EPLAN,
+         "--offload-activations: --schedule axonn goes by which activations are back first, on which the "
+         "shards of --tp 2 could disagree: with --pp above 1 take a schedule of fixed order, such as 1f1b or "
+         "gpipe"},
         {GOOD "--tp 4 --seq-len 3 --sequence-parallel", 4, RV_EPLAN,
          "--sequence-parallel: --tp 4 does not divide the 6 tokens of a micro-batch (--micro-batch-size 2 x "
          "--seq-len 3)"},
@@ -131,9 +133,23 @@ static const struct {
          "--checkpoint_every is not built yet: --checkpoint writes the model once, at the end of the "
          "training"},
         {GOOD "--ep 2", 1, RV_EPLAN, "--ep 2: tiny has no experts"},
-        {GOOD "--cp 2", 1, RV_ENOTBUILT,
-         "--cp is not built yet: a sequence is not split over ranks but by --sequence-parallel, among the "
-         "shards of --tp"},
+        {GOOD "--cp 2", 1, RV_EPLAN, "--pp 1 x --dp 1 x --cp 2 needs 2 ranks, but there is 1"},
+        {GOOD "--cp 3", 3, RV_EPLAN,
+         "--cp 3 takes each sequence in 6 pieces, which do not divide --seq-len 64"},
+        {GOOD "--cp 17", 17, RV_EINPUT, "--cp: '17' is not a whole number from 1 to 16"},
+        {GOOD "--cp 2 --fusion off", 2, RV_ENOTBUILT,
+         "--fusion off with --cp above 1 is not built: attention by parts of a sequence is a fused kernel"},
+        {GOOD "--cp 2 --zero 3", 2, RV_ENOTBUILT, "--zero 3 with --cp above 1 is not built yet"},
+        {GOOD "--cp 2 --overlap-allreduce", 2, RV_ENOTBUILT,
+         "--overlap-allreduce with --cp above 1 is not built yet"},
+        {GOOD "--cp 2 --offload-activations", 2, RV_ENOTBUILT,
+         "--offload-activations with --cp above 1 is not built yet"},
+        {GOOD "--cp 2 --pp 2 --schedule zero-bubble", 4, RV_ENOTBUILT,
+         "--schedule zero-bubble with --cp above 1 is not built yet"},
+        {GOOD "--cp 2 --pp 3", 6, RV_EPLAN,
+         "on a stage between others --schedule axonn goes by what arrives first, on which the ranks of --cp "
+         "2 "
+         "could disagree: with --pp above 2 take a schedule of fixed order, such as 1f1b or gpipe"},
         {GOOD "--schedule gpipe -s", 1, RV_EINPUT, "option '-s' needs an argument: -s K"},
         {GOOD "--pp --dp 2", 1, RV_EINPUT, "--pp: '--dp' is not a whole number from 1 to 1048576"},
         {GOOD "--zero 3 --pp 2", 2, RV_EPLAN,

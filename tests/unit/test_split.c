@@ -497,6 +497,42 @@ static void attention_backward(struct world *w)
                                    0.2);
 }
 
+/* The second of three ranks, with keys that come before its own, and after. */
+static void context_attention(struct world *w)
+{
+        enum { EVEN = T + 1 };
+        void *y = tensor(w, B * EVEN * GROUPED * HS),
+             *qkv = tensor(w, B * EVEN * (GROUPED + 2 * GROUPS) * HS);
+        real *lse = reals(w, B * GROUPED * EVEN);
+        for (int distance = 1; distance < 3; distance++)
+                kernels_context_attention(&w->device, &(struct context_place){3, 1, distance}, y, lse, qkv,
+                                          tensor(w, B * EVEN * 2 * GROUPS * HS), B, EVEN, GROUPED, GROUPS, HS,
+                                          0.2);
+}
+
+static void context_attention_backward(struct world *w)
+{
+        enum { EVEN = T + 1, WIDTH = (GROUPED + 2 * GROUPS) * HS };
+        void *dqkv = tensor(w, B * EVEN * WIDTH), *qkv = tensor(w, B * EVEN * WIDTH);
+        void *dy = tensor(w, B * EVEN * GROUPED * HS);
+        real *rows = reals(w, B * GROUPED * EVEN), *lse = reals(w, B * GROUPED * EVEN);
+        for (int distance = 1; distance < 3; distance++)
+                kernels_context_attention_backward(&w->device, &(struct context_place){3, 1, distance}, dqkv,
+                                                   tensor(w, B * EVEN * 2 * GROUPS * HS), rows, dy, lse, qkv,
+                                                   tensor(w, B * EVEN * 2 * GROUPS * HS), B, EVEN, GROUPED,
+                                                   GROUPS, HS, 0.2);
+}
+
+static void last_columns(struct world *w)
+{
+        kernels_last_columns(&w->device, tensor(w, M * N), tensor(w, M * (N + 3)), M, N, N + 3);
+}
+
+static void set_last_columns(struct world *w)
+{
+        kernels_set_last_columns(&w->device, tensor(w, M * (N + 3)), tensor(w, M * N), M, N, N + 3);
+}
+
 enum { FLAT = 100003 };
 
 static void squared_norm(struct world *w)
@@ -809,6 +845,10 @@ static const struct {
         {"embedding_backward", embedding_backward, NEVER, ANY_FORMAT},
         {"attention", attention, ALWAYS, ANY_FORMAT},
         {"attention_backward", attention_backward, ALWAYS, ANY_FORMAT},
+        {"context_attention", context_attention, ALWAYS, ANY_FORMAT},
+        {"context_attention_backward", context_attention_backward, ALWAYS, ANY_FORMAT},
+        {"last_columns", last_columns, ALWAYS, ANY_FORMAT},
+        {"set_last_columns", set_last_columns, ALWAYS, ANY_FORMAT},
         {"grouped attention", grouped_attention, ALWAYS, ANY_FORMAT},
         {"grouped attention_backward", grouped_attention_backward, ALWAYS, ANY_FORMAT},
         {"squared_norm", squared_norm, ALWAYS, ANY_FORMAT},

@@ -24,6 +24,8 @@ static cpu_kernel_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_LATENT_QKV_BACKWARD] = cpu_latent_qkv_backward,
         [KERNEL_NARROW] = cpu_narrow,
         [KERNEL_WIDEN] = cpu_widen,
+        [KERNEL_LAST_COLUMNS] = cpu_last_columns,
+        [KERNEL_SET_LAST_COLUMNS] = cpu_set_last_columns,
         [KERNEL_SWIGLU] = cpu_swiglu,
         [KERNEL_SWIGLU_BACKWARD] = cpu_swiglu_backward,
         [KERNEL_ROUTE_BACKWARD] = cpu_route_backward,
@@ -50,6 +52,8 @@ static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {
         [KERNEL_UNPERMUTE] = cpu_unpermute,
         [KERNEL_ATTENTION] = cpu_attention,
         [KERNEL_ATTENTION_BACKWARD] = cpu_attention_backward,
+        [KERNEL_CONTEXT_ATTENTION] = cpu_context_attention,
+        [KERNEL_CONTEXT_ATTENTION_BACKWARD] = cpu_context_attention_backward,
 };
 
 void cpu_run(const struct kernel *kernel, const struct kernel_args *args, real *scratch)

@@ -1,8 +1,9 @@
 /* Causal attention without a matrix of (T,T), forward and backward: FlashAttention's recurrences (Dao et al.
- * 2022, algorithms 1 and 4). Operands of a head are packed into the scratch as `real`, whatever the dtype of
- * the tensors: rows are padded with zeros to whole vectors, and what scores are computed with is transposed
- * into panels. Products are those of cpu/tile.h, ROWS queries or keys at a time, so that little above the
- * diagonal is computed. */
+ * 2022, algorithms 1 and 4); and, where ranks have parts of a sequence, attention to another rank's keys,
+ * which goes on where those recurrences have come to. Operands of a head are packed into the scratch as
+ * `real`, whatever the dtype of the tensors: rows are padded with zeros to whole vectors, and what scores are
+ * computed with is transposed into panels. Products are those of cpu/tile.h, ROWS queries or keys at a time,
+ * so that little above the diagonal is computed. */
 #include "runtime/base/minmax.h"
 #include "runtime/device/cpu/mixed/mixed.h"
 #include "runtime/device/cpu/kernels/math.h"
@@ -32,12 +33,18 @@ struct head {
         enum dtype dtype;
         int64_t T, hs;
         int64_t group;             /* heads that share these keys and values */
-        int64_t qkv_ld, y_ld;      /* elements of a row of qkv or dqkv, and of y or dy */
+        int64_t ld[PARTS], y_ld;   /* elements of a row of qkv or dqkv, or of kv or dkv, and of y or dy */
         int64_t width;             /* of a packed row: hs and zeros up to whole vectors */
         int64_t panel, keys, tile; /* as PANEL, KEYS and TILE, or less */
         real scale;
-        int64_t part_at[PARTS], y_at; /* where the first row is in qkv or dqkv, and in y or dy */
-        int64_t row_at;               /* and in lse and rows */
+        /* Keys are another rank's: the queries from the first one on, which is `queries`, see all of
+         * `keys_seen`.
+         */
+        bool others;
+        int64_t queries, keys_seen;
+        int64_t part_at[PARTS],
+                y_at;   /* where the first row is in qkv or dqkv, or kv or dkv, and in y or dy */
+        int64_t row_at; /* and in lse and rows */
 };
 
 static int64_t whole(int64_t count, int64_t of)
@@ -55,16 +62,35 @@ static struct head head_of(const struct kernel *kernel, const struct kernel_args
                              .T = T,
                              .hs = hs,
                              .group = group,
-                             .qkv_ld = qkv_ld,
+                             .ld = {qkv_ld, qkv_ld, qkv_ld},
                              .y_ld = H * hs,
                              .width = whole(hs, LANES),
                              .panel = wide ? LANES : PANEL,
                              .keys = wide ? MIN : KEYS,
                              .tile = wide ? MIN : TILE,
                              .scale = (real)args->scalar[0],
+                             .keys_seen = T,
                              .part_at = {first + h * hs, first + (H + kv) * hs, first + (H + KV + kv) * hs},
                              .y_at = b * T * H * hs + h * hs,
                              .row_at = index * T};
+}
+
+/* The same with the keys and values of another rank: kv (B,T, 2 KV hs). Of earlier pieces of the sequence,
+ * the first half of them comes before all of the queries and the second after; of later ones, all come before
+ * the second half of the queries, and after the first. */
+static struct head head_of_others(const struct kernel *kernel, const struct kernel_args *args, int64_t index)
+{
+        struct head head = head_of(kernel, args, index);
+        const int64_t hs = head.hs, KV = args->inner / head.group, first = index / args->inner * head.T,
+                      kv = index % args->inner / head.group;
+        const bool later = args->ld[2] != 0;
+        head.others = true;
+        head.queries = later ? head.T / 2 : 0;
+        head.keys_seen = later ? head.T : head.T / 2;
+        head.ld[K] = head.ld[V] = 2 * KV * hs;
+        head.part_at[K] = first * 2 * KV * hs + kv * hs;
+        head.part_at[V] = head.part_at[K] + KV * hs;
+        return head;
 }
 
 /* The next head of queries of the same group. */
@@ -96,17 +122,17 @@ static void store(const struct head *head, void *to, const real *from, int64_t a
                          head->hs);
 }
 
-/* Rows [row, row + rows) of a part of qkv. */
+/* Rows [row, row + rows) of a part of qkv, or of another rank's kv. */
 static void load_part(const struct head *head, real *to, const void *qkv, enum part part, int64_t row,
                       int64_t rows)
 {
-        load(head, to, qkv, head->part_at[part] + row * head->qkv_ld, head->qkv_ld, rows);
+        load(head, to, qkv, head->part_at[part] + row * head->ld[part], head->ld[part], rows);
 }
 
 static void store_part(const struct head *head, void *dqkv, const real *from, enum part part, int64_t row,
                        int64_t rows)
 {
-        store(head, dqkv, from, head->part_at[part] + row * head->qkv_ld, head->qkv_ld, rows);
+        store(head, dqkv, from, head->part_at[part] + row * head->ld[part], head->ld[part], rows);
 }
 
 /* The same of y or dy. */
@@ -162,9 +188,15 @@ static void scores_of(const struct head *head, real *s, int64_t lds, const real 
 }
 
 /* Of the keys [key, key + keys), how many a query sees. */
-static int64_t visible(int64_t query, int64_t key, int64_t keys)
+static int64_t visible(const struct head *head, int64_t query, int64_t key, int64_t keys)
 {
-        return min_int64(query - key + 1, keys);
+        return head->others ? keys : min_int64(query - key + 1, keys);
+}
+
+/* Where the keys end that queries before `end` see. */
+static int64_t seen_before(const struct head *head, int64_t end)
+{
+        return head->others ? head->keys_seen : end;
 }
 
 /* ---- forward ---- */
@@ -235,10 +267,22 @@ static void attend_rows(const struct head *head, struct forward *f, int64_t quer
                 const int64_t keys = min_int64(head->keys, end - key);
                 scores_of(head, f->s, KEYS, f->q, f->k, key - held, keys);
                 for (int64_t row = 0; row < ROWS; row++)
-                        add_scores(head, f, i + row, f->s + row * KEYS, visible(query + row, key, keys), keys,
-                                   key == 0);
+                        add_scores(head, f, i + row, f->s + row * KEYS, visible(head, query + row, key, keys),
+                                   keys, key == 0 && !head->others);
                 rows_product(width, keys, f->s, KEYS, f->v + (key - held) * width, width, f->sums + i * width,
-                             width, key > 0);
+                             width, key > 0 || head->others);
+        }
+}
+
+/* What a block of queries has summed so far: y, as it would be under the logarithm of its sum as maximum. */
+static void resume_queries(const struct head *head, struct forward *f, const void *y, const real *lse,
+                           int64_t query, int64_t queries)
+{
+        load_y(head, f->sums, y, query, queries);
+        pad(head, f->sums, queries, ROWS);
+        for (int64_t i = 0; i < whole(queries, ROWS); i++) {
+                f->max[i] = i < queries ? lse[head->row_at + query + i] : 0;
+                f->sum[i] = 1;
         }
 }
 
@@ -253,26 +297,30 @@ static void finish_queries(const struct head *head, struct forward *f, void *y, 
         store_y(head, y, f->sums, query, queries);
 }
 
-static void attend(const struct head *head, void *y, real *lse, const void *qkv, real *scratch)
+static void attend(const struct head *head, void *y, real *lse, const void *qkv, const void *kv,
+                   real *scratch)
 {
-        const int64_t T = head->T, held = held_of(head), block = block_of(head);
+        const int64_t T = head->T, all = head->keys_seen, held = held_of(head), block = block_of(head);
         struct forward f = {.q = scratch};
         f.s = f.q + MIN * head->width;
         f.sums = f.s + ROWS * KEYS;
         f.v = f.sums + block * head->width;
         f.k = f.v + held * head->width;
         assert(f.k + held * head->width <= scratch + CPU_SCRATCH);
-        for (int64_t first = 0; first < T; first += block) {
-                const int64_t end = min_int64(first + block, T);
-                for (int64_t key = 0; key < end; key += held) {
-                        if (T > held)
-                                hold_keys(head, &f, qkv, key, min_int64(held, end - key));
-                        else if (first == 0)
-                                hold_keys(head, &f, qkv, 0, T);
+        for (int64_t first = head->queries; first < T; first += block) {
+                const int64_t end = min_int64(first + block, T), seen = seen_before(head, end);
+                if (head->others)
+                        resume_queries(head, &f, y, lse, first, end - first);
+                for (int64_t key = 0; key < seen; key += held) {
+                        if (all > held)
+                                hold_keys(head, &f, kv, key, min_int64(held, seen - key));
+                        else if (first == head->queries)
+                                hold_keys(head, &f, kv, 0, all);
                         for (int64_t query = first; query < end; query += ROWS) {
                                 load_queries(head, f.q, qkv, query, min_int64(ROWS, end - query));
                                 attend_rows(head, &f, query, query - first, key,
-                                            min_int64(min_int64(query + ROWS, end), key + held));
+                                            min_int64(seen_before(head, min_int64(query + ROWS, end)),
+                                                      key + held));
                         }
                 }
                 finish_queries(head, &f, y, lse, first, end - first);
@@ -283,7 +331,15 @@ void cpu_attention(const struct kernel *kernel, const struct kernel_args *args, 
 {
         for (int64_t index = 0; index < kernel->batch; index++) {
                 const struct head head = head_of(kernel, args, args->ld[1] + index);
-                attend(&head, args->p[0], args->p[1], args->p[2], scratch);
+                attend(&head, args->p[0], args->p[1], args->p[2], args->p[2], scratch);
+        }
+}
+
+void cpu_context_attention(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
+{
+        for (int64_t index = 0; index < kernel->batch; index++) {
+                const struct head head = head_of_others(kernel, args, args->ld[1] + index);
+                attend(&head, args->p[0], args->p[1], args->p[2], args->p[3], scratch);
         }
 }
 
@@ -296,6 +352,8 @@ struct backward {
         const void *dy, *y;
         const real *lse;
         const void *qkv;
+        void *dkv; /* where the keys' and values' gradients go, and they are */
+        const void *kv;
         real *k_panels, *v_panels, *k; /* a tile of keys */
         real *dk, *dv;
         real *q, *dy_tile; /* a tile of queries; q times the scale */
@@ -311,15 +369,9 @@ static int64_t chunk_of(const struct head *head)
         return fit > 0 ? fit : head->tile;
 }
 
-static struct backward backward_of(const struct head *head, const struct kernel_args *args, real *scratch)
+static struct backward with_places(const struct head *head, struct backward b, real *scratch)
 {
         const int64_t each = head->tile * head->width, square = head->tile * head->tile;
-        struct backward b = {.dqkv = args->p[0],
-                             .rows = args->p[1],
-                             .dy = args->p[2],
-                             .y = args->p[3],
-                             .lse = args->p[4],
-                             .qkv = args->p[5]};
         real **const tiles[] = {&b.k_panels, &b.v_panels, &b.k, &b.dk, &b.dv, &b.q, &b.dy_tile};
         for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++, scratch += each)
                 *tiles[i] = scratch;
@@ -346,8 +398,8 @@ static void sum_rows(const struct head *head, const struct backward *b)
 /* k, its panels, and those of v (dv is room for v until it is summed). */
 static void load_keys(const struct head *head, const struct backward *b, int64_t key, int64_t keys)
 {
-        load_part(head, b->k, b->qkv, K, key, keys);
-        load_part(head, b->dv, b->qkv, V, key, keys);
+        load_part(head, b->k, b->kv, K, key, keys);
+        load_part(head, b->dv, b->kv, V, key, keys);
         pad(head, b->k, keys, LANES);
         pad(head, b->dv, keys, LANES);
         for (int64_t j = 0; j < keys; j += LANES) {
@@ -379,8 +431,9 @@ static void rows_backward(const struct head *head, const struct backward *b, rea
         for (int64_t row = 0; row < ROWS; row++) {
                 const int64_t at = head->row_at + query + i + row;
                 const bool exists = i + row < queries;
-                row_backward(p + row * ld, ds + row * ld, exists ? visible(query + i + row, key, keys) : 0,
-                             keys, exists ? b->lse[at] : 0, exists ? b->rows[at] : 0);
+                row_backward(p + row * ld, ds + row * ld,
+                             exists ? visible(head, query + i + row, key, keys) : 0, keys,
+                             exists ? b->lse[at] : 0, exists ? b->rows[at] : 0);
         }
         rows_product(width, keys, ds, ld, b->k, width, dq + i * width, width, key > 0);
 }
@@ -395,9 +448,10 @@ static void square_backward(const struct head *head, const struct backward *b, r
         load_y(head, b->dy_tile, b->dy, query, queries);
         pad(head, b->dy_tile, queries, ROWS);
         for (int64_t i = 0; i < queries; i += ROWS)
-                rows_backward(head, b, dq, query, i, queries, key, min_int64(keys, query + i + ROWS - key));
+                rows_backward(head, b, dq, query, i, queries, key,
+                              visible(head, query + i + ROWS - 1, key, keys));
         for (int64_t j = 0; j < keys; j += ROWS) {
-                const int64_t i = query == key ? j : 0, seen = i * ld + j;
+                const int64_t i = query == key && !head->others ? j : 0, seen = i * ld + j;
                 columns_product(width, queries - i, b->p + seen, ld, b->dy_tile + i * width, width,
                                 b->dv + j * width, width, !begin);
                 columns_product(width, queries - i, b->ds + seen, ld, b->q + i * width, width,
@@ -416,20 +470,31 @@ static real *chunk_dq(const struct head *head, const struct backward *b, int64_t
 static void tile_backward(const struct head *head, const struct backward *b, int64_t first, int64_t end,
                           int64_t key)
 {
-        const int64_t keys = min_int64(head->tile, head->T - key), from = first > key ? first : key;
+        const int64_t keys = min_int64(head->tile, head->keys_seen - key);
+        const int64_t from = head->others || first > key ? first : key;
+        const bool more = head->others ? first > head->queries : key < first;
         struct head own = *head;
         load_keys(head, b, key, keys);
-        if (key < first) {
-                load_part(head, b->dk, b->dqkv, K, key, keys);
-                load_part(head, b->dv, b->dqkv, V, key, keys);
+        if (more) {
+                load_part(head, b->dk, b->dkv, K, key, keys);
+                load_part(head, b->dv, b->dkv, V, key, keys);
         }
         for (int64_t i = 0; i < head->group; i++, own = next_head(own))
                 for (int64_t query = from; query < end; query += head->tile)
                         square_backward(&own, b, chunk_dq(head, b, i) + (query - first) * head->width, query,
                                         min_int64(head->tile, end - query), key, keys,
-                                        i == 0 && query == key);
-        store_part(head, b->dqkv, b->dk, K, key, keys);
-        store_part(head, b->dqkv, b->dv, V, key, keys);
+                                        i == 0 && query == from && !more);
+        store_part(head, b->dkv, b->dk, K, key, keys);
+        store_part(head, b->dkv, b->dv, V, key, keys);
+}
+
+/* Adds the dq of a tile of queries that there is already. */
+static void add_part(const struct head *head, const struct backward *b, real *dq, int64_t query,
+                     int64_t queries)
+{
+        load_part(head, b->q, b->dqkv, Q, query, queries);
+        for (int64_t i = 0; i < queries * head->width; i++)
+                dq[i] += b->q[i];
 }
 
 static void finish_dq(const struct head *head, const struct backward *b, int64_t first, int64_t end)
@@ -438,6 +503,9 @@ static void finish_dq(const struct head *head, const struct backward *b, int64_t
         for (int64_t i = 0; i < head->group; i++, own = next_head(own)) {
                 real *dq = chunk_dq(head, b, i);
                 multiply(dq, (end - first) * head->width, head->scale);
+                for (int64_t query = first; head->others && query < end; query += head->tile)
+                        add_part(&own, b, dq + (query - first) * head->width, query,
+                                 min_int64(head->tile, end - query));
                 store_part(&own, b->dqkv, dq, Q, first, end - first);
         }
 }
@@ -448,25 +516,66 @@ static void finish_dq(const struct head *head, const struct backward *b, int64_t
 static void attend_backward(const struct head *head, const struct backward *b)
 {
         const int64_t chunk = chunk_of(head);
-        struct head own = *head;
-        for (int64_t i = 0; i < head->group; i++, own = next_head(own))
-                sum_rows(&own, b);
-        for (int64_t first = 0; first < head->T; first += chunk) {
+        for (int64_t first = head->queries; first < head->T; first += chunk) {
                 const int64_t end = min_int64(first + chunk, head->T);
-                for (int64_t key = 0; key < end; key += head->tile)
+                for (int64_t key = 0; key < seen_before(head, end); key += head->tile)
                         tile_backward(head, b, first, end, key);
                 finish_dq(head, b, first, end);
         }
 }
 
+/* What one group of heads is given, from its first head on. */
+static void group_backward(const struct head *head, const struct backward *operands, real *scratch)
+{
+        const struct backward b = with_places(head, *operands, scratch);
+        struct head own = *head;
+        assert(chunk_dq(head, &b, head->group) <= scratch + CPU_SCRATCH);
+        for (int64_t i = 0; i < head->group && !head->others; i++, own = next_head(own))
+                sum_rows(&own, &b);
+        attend_backward(head, &b);
+}
+
 void cpu_attention_backward(const struct kernel *kernel, const struct kernel_args *args, real *scratch)
 {
         const int64_t group = kernel_group(kernel);
+        void *const *p = args->p;
+        const struct backward operands = {.dqkv = p[0],
+                                          .rows = p[1],
+                                          .dy = p[2],
+                                          .y = p[3],
+                                          .lse = p[4],
+                                          .qkv = p[5],
+                                          .dkv = p[0],
+                                          .kv = p[5]};
         assert(kernel->batch % group == 0 && args->ld[1] % group == 0);
         for (int64_t index = 0; index < kernel->batch; index += group) {
                 const struct head head = head_of(kernel, args, args->ld[1] + index);
-                const struct backward b = backward_of(&head, args, scratch);
-                assert(chunk_dq(&head, &b, group) <= scratch + CPU_SCRATCH);
-                attend_backward(&head, &b);
+                group_backward(&head, &operands, scratch);
+        }
+}
+
+/* Of keys that no query sees, the gradient is zero. */
+static void clear_unseen(const struct head *head, const struct backward *b, real *zeros)
+{
+        const int64_t tile = head->tile;
+        for (int64_t i = 0; i < tile * head->width; i++)
+                zeros[i] = 0;
+        for (int64_t key = head->keys_seen; key < head->T; key += tile)
+                for (enum part part = K; part <= V; part++)
+                        store_part(head, b->dkv, zeros, part, key, min_int64(tile, head->T - key));
+}
+
+void cpu_context_attention_backward(const struct kernel *kernel, const struct kernel_args *args,
+                                    real *scratch)
+{
+        const int64_t group = kernel_group(kernel);
+        void *const *p = args->p;
+        const struct backward operands = {
+                .dqkv = p[0], .dkv = p[1], .rows = p[2], .dy = p[3], .lse = p[4], .qkv = p[5], .kv = p[6]};
+        assert(kernel->batch % group == 0 && args->ld[1] % group == 0);
+        for (int64_t index = 0; index < kernel->batch; index += group) {
+                const struct head head = head_of_others(kernel, args, args->ld[1] + index);
+                group_backward(&head, &operands, scratch);
+                clear_unseen(&head, &operands, scratch);
         }
 }

@@ -1,4 +1,4 @@
-/* Columns of rows, copied: split and joined, narrowed and widened. */
+/* Columns of rows, copied: split and joined, narrowed and widened, the last ones taken and put back. */
 #include "runtime/device/cpu/kernels/kernels.h"
 #include "runtime/device/real.h"
 
@@ -30,6 +30,18 @@ void cpu_join_columns(const struct kernel *kernel, const struct kernel_args *arg
 void cpu_narrow(const struct kernel *kernel, const struct kernel_args *args)
 {
         copy_columns(args->p[0], kernel->n, args->p[1], kernel->k, kernel->m, kernel->n);
+}
+
+void cpu_last_columns(const struct kernel *kernel, const struct kernel_args *args)
+{
+        const int64_t n = kernel->n, k = kernel->k;
+        copy_columns(args->p[0], n, (const real *)args->p[1] + k - n, k, kernel->m, n);
+}
+
+void cpu_set_last_columns(const struct kernel *kernel, const struct kernel_args *args)
+{
+        const int64_t n = kernel->n, k = kernel->k;
+        copy_columns((real *)args->p[0] + k - n, k, args->p[1], n, kernel->m, n);
 }
 
 void cpu_widen(const struct kernel *kernel, const struct kernel_args *args)

@@ -27,6 +27,7 @@ cpu_kernel_fn cpu_route_backward;
 enum { CPU_MAX_EXPERTS = 1024 };
 cpu_kernel_fn cpu_rope;
 cpu_kernel_fn cpu_split_columns, cpu_join_columns, cpu_narrow, cpu_widen;
+cpu_kernel_fn cpu_last_columns, cpu_set_last_columns;
 cpu_kernel_fn cpu_latent_qkv, cpu_latent_qkv_backward;
 cpu_kernel_fn cpu_softmax, cpu_softmax_backward;
 cpu_kernel_fn cpu_cross_entropy, cpu_cross_entropy_loss;
@@ -38,6 +39,13 @@ static inline int64_t cpu_embedding_row(const struct kernel_args *args, int32_t 
 {
         const int64_t row = token - args->ld[1], rows = args->ld[2];
         return rows == 0 || (row >= 0 && row < rows) ? row : -1;
+}
+
+/* Returns the position in its sequence of row n of a rank's tokens, by the operands of a kernel. */
+static inline int64_t cpu_position(const struct kernel_args *args, int64_t n)
+{
+        const int64_t T = args->ld[0], t = n % T;
+        return t + args->stride[0][t >= T / 2];
 }
 
 /* Elements of the scratch that some kernels work in: what attention's backward needs for the widest head, or
@@ -53,6 +61,7 @@ cpu_scratch_fn cpu_run;
 
 /* Fused attention, on tensors in any format: heads are packed into the scratch as `real`. */
 cpu_scratch_fn cpu_attention, cpu_attention_backward;
+cpu_scratch_fn cpu_context_attention, cpu_context_attention_backward;
 
 /* The order of rows by experts, on tensors in any format. Grouped products are not here: cpu/split.c runs
  * each expert's as a product of its own. */

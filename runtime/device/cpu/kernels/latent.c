@@ -128,7 +128,7 @@ void cpu_latent_qkv(const struct kernel *kernel, const struct kernel_args *args)
                 const int64_t left = half - first;
                 angles_begin(&angles, args, 1, of.turned, first, left < FREQUENCIES ? left : FREQUENCIES);
                 for (int64_t row = 0; row < kernel->m; row++) {
-                        angles_at(&angles, (args->ld[1] + row) % args->ld[0]);
+                        angles_at(&angles, cpu_position(args, args->ld[1] + row));
                         turn_row(&of, &angles, first, qkv + row * 3 * n, q + row * n,
                                  shared + row * of.turned);
                 }
@@ -148,7 +148,7 @@ void cpu_latent_qkv_backward(const struct kernel *kernel, const struct kernel_ar
                 const int64_t left = half - first;
                 angles_begin(&angles, args, -1, of.turned, first, left < FREQUENCIES ? left : FREQUENCIES);
                 for (int64_t row = 0; row < kernel->m; row++) {
-                        angles_at(&angles, (args->ld[1] + row) % args->ld[0]);
+                        angles_at(&angles, cpu_position(args, args->ld[1] + row));
                         turn_row_back(&of, &angles, first, dq + row * n, dshared + row * of.turned,
                                       dqkv + row * 3 * n);
                 }

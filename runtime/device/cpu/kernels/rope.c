@@ -19,13 +19,13 @@ static void rotate(real *x, int64_t columns, int64_t head_size, int64_t count, c
 
 void cpu_rope(const struct kernel *kernel, const struct kernel_args *args)
 {
-        const int64_t N = kernel->m, half = kernel->k / 2, T = args->ld[0];
+        const int64_t N = kernel->m, half = kernel->k / 2;
         struct angles angles;
         for (int64_t first = 0; first < half; first += FREQUENCIES) {
                 const int64_t count = half - first < FREQUENCIES ? half - first : FREQUENCIES;
                 angles_begin(&angles, args, args->scalar[1], kernel->k, first, count);
                 for (int64_t n = 0; n < N; n++) {
-                        angles_at(&angles, (args->ld[1] + n) % T);
+                        angles_at(&angles, cpu_position(args, args->ld[1] + n));
                         rotate((real *)args->p[0] + n * kernel->n + first, args->inner, kernel->k, count,
                                angles.sine, angles.cosine);
                 }

@@ -10,13 +10,13 @@ static add_fn *add_of(const struct kernel *kernel)
         return kernel->dtype == DTYPE_BF16 ? bf16_add : fp16_add;
 }
 
-/* x (N, C) = wte[tokens] + wpe[n mod T]. */
+/* x (N, C) = wte[tokens] + wpe[position of n]. */
 void cpu_mixed_embedding(const struct kernel *kernel, const struct kernel_args *args)
 {
         uint16_t *x = args->p[0];
         const int32_t *tokens = args->p[1];
         const uint16_t *wte = args->p[2], *wpe = args->p[3];
-        const int64_t N = kernel->m, C = kernel->n, T = args->ld[0];
+        const int64_t N = kernel->m, C = kernel->n;
         add_fn *const add = add_of(kernel);
         for (int64_t n = 0; n < N; n++, x += C) {
                 const int64_t row = cpu_embedding_row(args, tokens[n]);
@@ -25,7 +25,7 @@ void cpu_mixed_embedding(const struct kernel *kernel, const struct kernel_args *
                 else
                         memset(x, 0, (size_t)C * sizeof *x);
                 if (wpe)
-                        add(x, wpe + n % T * C, C);
+                        add(x, wpe + cpu_position(args, n) * C, C);
         }
 }
 
@@ -36,13 +36,13 @@ void cpu_mixed_embedding_backward(const struct kernel *kernel, const struct kern
         uint16_t *dwte = args->p[0], *dwpe = args->p[1];
         const uint16_t *dx = args->p[2];
         const int32_t *tokens = args->p[3];
-        const int64_t N = kernel->m, C = kernel->n, T = args->ld[0];
+        const int64_t N = kernel->m, C = kernel->n;
         add_fn *const add = add_of(kernel);
         for (int64_t n = 0; n < N; n++, dx += C) {
                 const int64_t row = cpu_embedding_row(args, tokens[n]);
                 if (row >= 0)
                         add(dwte + row * C, dx, C);
                 if (dwpe)
-                        add(dwpe + n % T * C, dx, C);
+                        add(dwpe + cpu_position(args, n) * C, dx, C);
         }
 }

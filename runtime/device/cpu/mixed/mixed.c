@@ -22,6 +22,8 @@ static cpu_scratch_fn *const kernels_with_scratch[KERNEL_KINDS] = {
         [KERNEL_UNPERMUTE] = cpu_unpermute,
         [KERNEL_ATTENTION] = cpu_attention,
         [KERNEL_ATTENTION_BACKWARD] = cpu_attention_backward,
+        [KERNEL_CONTEXT_ATTENTION] = cpu_context_attention,
+        [KERNEL_CONTEXT_ATTENTION_BACKWARD] = cpu_context_attention_backward,
 };
 
 void cpu_mixed(const struct kernel *kernel, const struct kernel_args *args, real *scratch)

@@ -308,10 +308,11 @@ static void print_gathered(const struct simulation *s)
 {
         const struct phases *p = &s->prediction.phases;
         const double passes = p->pipeline_seconds * (1 - p->bubble_fraction);
-        if (options_plan(&s->settings->plan, false).zero == 3)
-                printf("zero 3     layers are gathered and reduced by closed form, one ahead; %.1f %% of the "
+        const struct plan plan = options_plan(&s->settings->plan, false);
+        if (plan.zero == 3)
+                printf("zero 3     layers are gathered and reduced by closed form, %d ahead; %.1f %% of the "
                        "time of a micro-batch waits for that\n",
-                       passes > 0 ? 100 * p->gathered_seconds / passes : 0);
+                       plan.prefetch, passes > 0 ? 100 * p->gathered_seconds / passes : 0);
 }
 
 /* The all-reduces of gradients that were measured; NULL: none. */

@@ -53,10 +53,11 @@ static const char *obstacle_in_nodes(const struct platform *p, const struct plan
         return NULL;
 }
 
-/* Whether gradients of `bytes` are summed in steps that all members do alike, as in rings. Members of a tree
- * differ, which matters as long as there are few of them, and bytes enough to matter. */
-static bool members_are_alike(const struct platform *p, struct plan_group members, int64_t bytes,
-                              enum dtype dtype)
+/* Whether gradients of `bytes` are summed, or with ZeRO-3 gathered and scattered, in steps that all members
+ * do alike, as in rings. Members of a tree differ, which matters as long as there are few of them, and bytes
+ * enough to matter. */
+static bool members_are_alike(const struct platform *p, struct plan_group members, enum collective_kind kind,
+                              int64_t bytes, enum dtype dtype)
 {
         const int many = 512, node = p->gpus_per_node;
         const int64_t little = 1 << 20;
@@ -64,7 +65,7 @@ static bool members_are_alike(const struct platform *p, struct plan_group member
                                                members.stride < node ? members.stride : node};
         const struct collective_shape shape = collective_shape(p, &group);
         const enum collective_algorithm algorithm =
-                collective_choose(p, &shape, COLLECTIVE_ALLREDUCE, bytes, dtype).algorithm;
+                collective_choose(p, &shape, kind, bytes, dtype).algorithm;
         return algorithm == COLLECTIVE_RING || algorithm == COLLECTIVE_HIERARCHICAL || bytes < little ||
                members.size > many;
 }
@@ -76,6 +77,7 @@ static const char *obstacle_in_sums(const struct platform *p, const struct plan 
         const int64_t experts = plan->ep > 1 ? partition_expert_parameters(&options->gpt, &stage) : 0;
         const int64_t parameters = partition_parameters(&options->gpt, &stage) - experts;
         const int64_t chunk = plan->bucket_parameters * plan->allreduce_buckets;
+        const enum collective_kind kind = plan->zero == 3 ? COLLECTIVE_ALL_GATHER : COLLECTIVE_ALLREDUCE;
         const struct {
                 enum op_group group;
                 int64_t parameters;
@@ -85,7 +87,7 @@ static const char *obstacle_in_sums(const struct platform *p, const struct plan 
                     {GROUP_EXPERT_DATA, experts % chunk}};
         for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
                 if (sums[i].parameters &&
-                    !members_are_alike(p, plan_group(plan, 0, sums[i].group),
+                    !members_are_alike(p, plan_group(plan, 0, sums[i].group), kind,
                                        sums[i].parameters * plan->element_bytes, options->dtype))
                         return "gradients are summed along trees, in which replicas differ";
         return NULL;

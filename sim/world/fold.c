@@ -89,6 +89,8 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
                 return "replicas have experts of their own";
         if (plan.cp > 1)
                 return "replicas have parts of the same sequences";
+        if (plan_hybrid(&plan))
+                return "replicas share in groups";
         if (p->xml[0])
                 return "a SimGrid file does not say which of its hosts are alike";
         if (p->groups)

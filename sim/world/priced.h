@@ -12,7 +12,7 @@
 #include "sim/platform/platform.h"
 #include "sim/world/costs.h"
 
-enum { PRICED_SHAPES = 256, PRICED_TENSORS = 1024, PRICED_UNITS = 64 };
+enum { PRICED_SHAPES = 256, PRICED_TENSORS = 1024, PRICED_UNITS = 1024 };
 
 /* How a group lies on the platform, and the last choice of an algorithm for it. */
 struct priced_shape {

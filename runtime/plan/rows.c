@@ -366,8 +366,6 @@ static const struct flag flags[] = {
                                 "such as 1f1b or gpipe"},
                    {{{"ep", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
                     .sentence = "{schedule} with --ep above 1 is not built yet"},
-                   {{{"ep", ABOVE, 1}, {"offload-activations", IS, true}}, .code = RV_ENOTBUILT,
-                    .sentence = "--offload-activations with --ep above 1 is not built yet"},
                    {{{"ep", ABOVE, 1}, {"overlap-allreduce", IS, true}}, .code = RV_ENOTBUILT,
                     .sentence = "--overlap-allreduce with --ep above 1 is not built yet"},
                    {{{"ep", ABOVE, 1}, {"zero", IS, 3}}, .code = RV_ENOTBUILT,
@@ -503,8 +501,16 @@ static const struct flag flags[] = {
          CONFLICTS({{{"offload-activations", IS, true}}, .also = options_parts_backward, .code = RV_EPLAN,
                     .sentence = "--offload-activations is not for {schedule}: it keeps stored activations on the "
                                 "device until the gradients of weights have their turn"},
-                   {{{"offload-activations", IS, true}, {"tp", ABOVE, 1}}, .code = RV_ENOTBUILT,
-                    .sentence = "--offload-activations with --tp above 1 is not built yet"})},
+                   {{{"offload-activations", IS, true}, {"tp", ABOVE, 1}, {"pp", ABOVE, 1}},
+                    .also = goes_by_arrival, .code = RV_EPLAN,
+                    .sentence = "--offload-activations: {schedule} goes by which activations are back first, on "
+                                "which the shards of {tp} could disagree: with --pp above 1 take a schedule of fixed "
+                                "order, such as 1f1b or gpipe"},
+                   {{{"offload-activations", IS, true}, {"ep", ABOVE, 1}, {"pp", ABOVE, 1}},
+                    .also = goes_by_arrival, .code = RV_EPLAN,
+                    .sentence = "--offload-activations: {schedule} goes by which activations are back first, on "
+                                "which the replicas of {ep} could disagree: with --pp above 1 take a schedule of "
+                                "fixed order, such as 1f1b or gpipe"})},
         {.name = "recompute", .argument = "WHAT", .scope = FLAG_OF_MANY, AT(STORE_INT, recompute),
          .parse = parse_recompute, .write = write_recompute,
          .propose = propose_recompute,

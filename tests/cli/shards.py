@@ -25,6 +25,7 @@ PLANS = [
     (2, 1, 2, "1f1b", ("--p2p", "blocking", "--messages", "staged", *SPLIT)),
     (2, 1, 2, "interleaved", ("--virtual-stages", 2, *SPLIT)), (2, 1, 2, "interleaved", ("--virtual-stages", 2)),
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (1, 2, 2, "axonn", ("--order", "replicas", "--allreduce", "staged", *SPLIT)),
+    (2, 1, 2, "gpipe", ("--offload-activations", *SPLIT)), (1, 1, 4, "gpipe", ("--offload-activations", "--recompute", "selective")),
 ]
 LLAMA_TOLERANCE = 1e-6
 # A row whose experts tie but for rounding may go to either, and from then on two trainings differ by more than rounding. With one
@@ -58,7 +59,8 @@ LIKE_LLAMA = {
 LIKE_LLAMA_PLANS = [(1, 1, 2, "axonn", ()), (1, 1, 2, "axonn", SPLIT), (1, 2, 2, "axonn", ("--fusion", "off", *BUCKETS)),
                     (2, 1, 2, "1f1b", ("--recompute", "norms", "--clip", 0.1))]
 # Of those with experts; more in experts.py.
-EXPERT_PLANS = [(1, 2, 1, "axonn", ("--ep", 2)), (2, 2, 2, "1f1b", ("--ep", 2, "--zero", 1, *SPLIT))]
+EXPERT_PLANS = [(1, 2, 1, "axonn", ("--ep", 2)), (2, 2, 2, "1f1b", ("--ep", 2, "--zero", 1, *SPLIT)),
+                (2, 2, 2, "gpipe", ("--ep", 2, "--offload-activations", *SPLIT))]
 # What is the same in another format: to the same plan with one shard.
 HALF = [((1, 1, 2), "mixed", ()), ((1, 1, 4), "mixed", SPLIT), ((1, 2, 2), "bf16", ("--offload", *SPLIT))]
 
@@ -222,6 +224,7 @@ def main():
         check_report(tap, folder, "tiny", (1, 2, 2), "axonn", ("--precision", "mixed", "--offload", *unfused))
         check_report(tap, folder, "tiny", (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "layer", *SPLIT, *unfused))
         check_report(tap, folder, llama, (2, 1, 2), "1f1b", (*SPLIT, *half))
+        check_report(tap, folder, llama, (2, 1, 2), "gpipe", ("--offload-activations", *SPLIT, *half))
         check_report(tap, folder, llama, (1, 2, 2), "axonn", ("--offload", *half))
         check_report(tap, folder, llama, (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "full", *half))
     tap.end()

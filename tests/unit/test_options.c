@@ -95,8 +95,10 @@ static const struct {
          "on a stage between others --schedule axonn goes by what arrives first, on which the shards of --tp "
          "2 "
          "could disagree: with --pp above 2 take a schedule of fixed order, such as 1f1b or gpipe"},
-        {GOOD "--tp 2 --offload-activations", 2, RV_ENOTBUILT,
-         "--offload-activations with --tp above 1 is not built yet"},
+        {GOOD "--tp 2 --pp 2 --offload-activations", 4, RV_EPLAN,
+         "--offload-activations: --schedule axonn goes by which activations are back first, on which the "
+         "shards of --tp 2 could disagree: with --pp above 1 take a schedule of fixed order, such as 1f1b or "
+         "gpipe"},
         {GOOD "--tp 4 --seq-len 3 --sequence-parallel", 4, RV_EPLAN,
          "--sequence-parallel: --tp 4 does not divide the 6 tokens of a micro-batch (--micro-batch-size 2 x "
          "--seq-len 3)"},

@@ -1,7 +1,6 @@
 /* Where a list's values lie while it runs. */
 #include "models/memory.h"
 #include "models/program.h"
-#include "runtime/base/minmax.h"
 
 #include <string.h>
 
@@ -77,7 +76,7 @@ static struct life life_of(const struct placing *w, int store)
                         if (value < 0 || w->at->store[value] != store)
                                 continue;
                         life.begin = life.begin < 0 ? s : life.begin;
-                        life.end = max_int(life.end, ends_at(w->steps, s));
+                        life.end = ends_at(w->steps, s) > life.end ? ends_at(w->steps, s) : life.end;
                 }
         return life;
 }

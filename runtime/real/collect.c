@@ -92,11 +92,11 @@ static const struct tensor *find_tensor(const struct tensor *tensors, int count,
         return NULL;
 }
 
-/* ZeRO-1, mixed precision: each replica has a share of the master parameters, and zeros elsewhere; the sum is
+/* Each replica has a share of the master parameters, or with ZeRO-3 of all, and zeros elsewhere; the sum is
  * all of them. */
 static bool is_shared(const struct nn_stage *nn)
 {
-        return nn->own && nn->master;
+        return nn->own && (nn->master || nn->plan.gathered);
 }
 
 static void read_tensor(struct net *net, struct nn_stage *nn, const struct tensor *tensor, float *out)

@@ -50,6 +50,10 @@ static inline int64_t grid_ranks(const int sizes[GRID_AXES])
  * ORDER_REPLICAS the replicas of one stage come next and stages last. */
 enum plan_order { ORDER_STAGES, ORDER_REPLICAS, PLAN_ORDERS };
 
+/* ZeRO-3: until when a unit's weights stay gathered: the end of the forward (or backward) that they were
+ * gathered for, of the backward of that micro-batch, or of the batch. */
+enum plan_gathered { GATHERED_FOR_PASS, GATHERED_FOR_MICRO_BATCH, GATHERED_FOR_BATCH };
+
 /* One plan, the same on all ranks. What core_init requires of it is said there. */
 struct plan {
         GRID_SIZES;
@@ -71,6 +75,11 @@ struct plan {
         /* What the replicas share: 0 nothing; 1 the optimizer's work and state (regions.h); 3 weights and
          * gradients too (gather.c). */
         int zero;
+        /* For ZeRO-3 (gather.c): how many blocks are gathered at once, as one unit (0: 1); how many units
+         * ahead of the one that is computed; and until when weights stay. GATHERED_FOR_BATCH: gradients are
+         * whole, too, until the last backward of the batch reduces them; else after each. */
+        int unit_layers, prefetch;
+        enum plan_gathered gathered;
         int micro_batches; /* in a batch, for each pipeline */
         enum policy_id policy;
         /* For the axonn policy: the most micro-batches under way in a pipeline at once. 0 means pp. */

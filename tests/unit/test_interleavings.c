@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { STAGES = 3, RANKS = 6, MAX_OPS = 16, MAX_MESSAGES = 8, CORE_BYTES = 1536 };
+enum { STAGES = 3, RANKS = 6, MAX_OPS = 16, MAX_MESSAGES = 8, CORE_BYTES = 2048 };
 
 struct rank {
         _Alignas(16) unsigned char core[CORE_BYTES];
@@ -41,6 +41,7 @@ struct search {
         int ranks;       /* pp x dp, or 1: */
         int alone;       /* the stage that is explored alone, or -1 */
         int blocks;      /* zero 3 */
+        bool tied_units; /* zero 3: the head's and the embedding's are one */
         bool loose;      /* a send completes at any time after it began; else together with its receive
                             (rendezvous) */
         bool all_orders; /* of the optimizer phase too */
@@ -95,13 +96,14 @@ static int stage_of(const struct search *s, int r)
 
 static struct core_stage part_of(const struct search *s, int r)
 {
-        return (struct core_stage){.stage = stage_of(s, r),
-                                   .parameters = s->parameters,
-                                   .expert_parameters = s->plan.ep > 1,
-                                   .slot_bytes = 1,
-                                   .replicated_count = s->plan.sequence_parallel,
-                                   .replica = plan_replica(&s->plan, r),
-                                   .units = {s->blocks, 1, 1, 1, 1}};
+        return (struct core_stage){
+                .stage = stage_of(s, r),
+                .parameters = s->parameters,
+                .expert_parameters = s->plan.ep > 1,
+                .slot_bytes = 1,
+                .replicated_count = s->plan.sequence_parallel,
+                .replica = plan_replica(&s->plan, r),
+                .units = {.blocks = s->blocks, .tied = s->tied_units, .embedding = 1, .block = 1, .head = 1}};
 }
 
 static void hash_world(const struct search *s, const struct world *w, uint64_t key[2])
@@ -797,21 +799,27 @@ static void no_interleaving_of_shared_updates_deadlocks(void **state)
 static void no_interleaving_of_gathered_units_deadlocks(void **state)
 {
         (void)state;
+        static const enum plan_gathered gathered[] = {GATHERED_FOR_PASS, GATHERED_FOR_MICRO_BATCH,
+                                                      GATHERED_FOR_BATCH};
         size_t states = 0;
-        for (int variant = 0; variant < 24; variant++) {
+        for (int variant = 0; variant < 3 * 3 * 16; variant++) {
                 struct plan plan = small_plan();
                 plan.zero = 3;
                 plan.dp = 2;
-                plan.policy = three[variant / 8];
+                plan.policy = three[variant / 16 % 3];
+                plan.gathered = gathered[variant / 48];
                 plan.blocking = variant & 1 && plan.policy != POLICY_AXONN;
                 plan.offload_activations = plan.policy == POLICY_GPIPE && variant & 2;
                 plan.clip = plan.mixed = variant & 4;
+                plan.prefetch = variant % 4;
+                plan.unit_layers = plan.prefetch == 3 ? 2 : 1;
                 plan.micro_batches = plan.offload_activations ? 5 : 3;
                 states += search_all((struct search){.plan = plan,
                                                      .parameters = 2,
                                                      .ranks = plan.offload_activations ? 1 : 2,
                                                      .alone = plan.offload_activations ? 0 : -1,
                                                      .blocks = 3,
+                                                     .tied_units = variant & 8,
                                                      .all_orders = true,
                                                      .overflow = plan.mixed});
         }

@@ -162,6 +162,12 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         rc = check_context(o, err);
         if (rc)
                 return rc;
+        if (o->shard_replicas > 0 && o->dp % o->shard_replicas)
+                return rv_fail(err, RV_EPLAN,
+                               "--shard-replicas %d does not divide --dp %d: the replicas are groups of so "
+                               "many, which "
+                               "share parameters",
+                               o->shard_replicas, o->dp);
         if (o->sequence_parallel && (int64_t)o->micro_batch_size * options_work(o).seq_len % o->tp)
                 return rv_fail(
                         err, RV_EPLAN,
@@ -307,6 +313,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .blocking = o->blocking,
                 .overlap_allreduce = o->overlap_allreduce && replicas > 1,
                 .zero = replicas > 1 ? o->zero : 0, /* one replica shares with nobody */
+                .sharers = o->zero == 3 && o->shard_replicas < replicas ? o->shard_replicas : 0,
                 .unit_layers = o->unit_layers,
                 .prefetch = o->prefetch,
                 .gathered = o->gather_each == GATHER_EACH_BATCH ? GATHERED_FOR_BATCH

@@ -60,6 +60,8 @@ struct options {
         /* Zero 3: blocks of a unit; units gathered ahead; weights are freed after a unit's forward; and
          * whether they are gathered, and gradients reduced, for each micro-batch or once a batch. */
         int unit_layers, prefetch;
+        /* Hybrid shards: how many neighbouring replicas share, of whom other groups have the same; 0: all. */
+        int shard_replicas;
         bool reshard;
         enum gather_each gather_each;
         enum plan_order order;

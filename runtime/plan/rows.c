@@ -605,6 +605,14 @@ static const struct flag flags[] = {
               .megatron = VALUES(1), .matters = gathers_units, .label = "%s layers a unit"),
          CONFLICTS({{{"unit-layers", ABOVE, 1}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
                     .sentence = "{unit-layers} is for --zero 3, which gathers layers", .unpaired = true})},
+        {.name = "shard-replicas", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, shard_replicas),
+         FROM(1, LARGEST_GRID), .report = REPORT_IF_SET,
+         .help = "With --zero 3, hybrid shards (HSDP): groups of N replicas of neighbouring numbers share parameters, and "
+                 "replicas of different groups sum what they have alike once a batch (default: all replicas share); N "
+                 "must divide D",
+         .sweep = SWEEP_FIXED,
+         CONFLICTS({{{"shard-replicas", ABOVE, 0}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
+                    .sentence = "{shard-replicas} is for --zero 3, which shares parameters", .unpaired = true})},
         {.name = "prefetch", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, prefetch),
          FROM(0, LARGEST_LAYERS), .report = REPORT_IF_CHANGED,
          .help = "With --zero 3: units whose weights are gathered ahead, beside the work of the one before (default 1; "

@@ -125,8 +125,8 @@ static void inject_overflow(struct driver_real *d, int token)
 static void check_overflow(struct driver_real *d, int token)
 {
         const struct op *op = &d->ops[token];
-        /* Zero 3: they are sums already, which have overflowed if anything has. */
-        const int to_sum = d->plan.zero == 3 ? 1 : d->plan.dp;
+        /* Zero 3: they are sums already, of all or of a group, which have overflowed if anything has. */
+        const int to_sum = d->plan.zero == 3 ? d->plan.dp / plan_share_ranks(&d->plan) : d->plan.dp;
         optim_check_overflow(d->nn, op->offset, op->count,
                              optim_overflow_limit(to_sum, d->nn->plan.work.dtype));
         d->device->ops->record(d->device, DEVICE_COMPUTE, token);
@@ -177,8 +177,9 @@ static void issue_unit(struct driver_real *d, const struct op *op)
                 nn_forward_unit(nn, &unit, op->micro_batch, op->slot, d->plan.forward_only);
                 return;
         }
-        const struct plan_range own = plan_own(&d->plan, GROUP_DATA, plan_replica(&d->plan, d->net->rank),
-                                               nn_unit_elements(nn, unit.nth));
+        const struct plan_range own =
+                plan_own(&d->plan, plan_unit_group(&d->plan), plan_replica(&d->plan, d->net->rank),
+                         nn_unit_elements(nn, unit.nth));
         unit.share = own.begin;
         unit.count = own.count;
         nn_backward_unit(nn, &unit, op->micro_batch, op->slot, op->gradient);
@@ -387,13 +388,23 @@ static void issue_unit_collective(struct driver_real *d, const struct op *op)
 {
         const struct net_ops *net = d->net->ops;
         struct nn_stage *nn = d->nn;
+        const enum net_group group = op->group == GROUP_SHARERS ? NET_SHARERS : NET_DATA;
         if (op->kind == OP_ALL_GATHER)
                 net->iall_gather(d->net, nn_unit_weights(nn, op->gathered), nn_at(nn, nn->weights, op->place),
-                                 op->count, stored_type(d), NET_DATA, op->serial);
+                                 op->count, stored_type(d), group, op->serial);
         else
                 net->ireduce_scatter(d->net, nn_unit_gradients(nn, op->reduced),
-                                     nn_at(nn, nn->gradients, op->place), op->count, stored_type(d), NET_DATA,
+                                     nn_at(nn, nn->gradients, op->place), op->count, stored_type(d), group,
                                      op->serial);
+}
+
+/* Whether other ranks have the gradients that this one has the norm of, and count them. */
+static bool counted_elsewhere(const struct plan *plan, int rank)
+{
+        if (plan->zero == 1)
+                return false;
+        return plan_replica(plan, rank) >=
+               (plan->zero == 3 ? plan_share_ranks(plan) : plan_expert_ranks(plan));
 }
 
 static void issue_collective(struct driver_real *d, const struct op *op)
@@ -401,7 +412,8 @@ static void issue_collective(struct driver_real *d, const struct op *op)
         static const enum net_group groups[] = {[GROUP_EMBEDDING] = NET_EMBEDDING,
                                                 [GROUP_DATA] = NET_DATA,
                                                 [GROUP_TENSOR] = NET_TENSOR,
-                                                [GROUP_EXPERT_DATA] = NET_EXPERT_DATA};
+                                                [GROUP_EXPERT_DATA] = NET_EXPERT_DATA,
+                                                [GROUP_SHARE_DATA] = NET_SHARE_DATA};
         const struct net_ops *net = d->net->ops;
         double *scalars = d->nn->scalars;
         if (op_of_pass(op)) {
@@ -410,8 +422,8 @@ static void issue_collective(struct driver_real *d, const struct op *op)
         }
         switch (op->kind) {
         case OP_REDUCE_SCALARS:
-                if (plan_replica(&d->plan, d->net->rank) >= plan_expert_ranks(&d->plan) && !d->plan.zero)
-                        scalars[NN_SQUARED_NORM] = 0; /* others hold the same gradients, and count them */
+                if (counted_elsewhere(&d->plan, d->net->rank))
+                        scalars[NN_SQUARED_NORM] = 0;
                 if (plan_shard(&d->plan, d->net->rank) > 0)
                         scalars[NN_LOSS] = 0; /* all shards know the same loss */
                 net->iallreduce(d->net, &scalars[NN_LOSS], 2, NET_DOUBLE, NET_WORLD, op->serial);

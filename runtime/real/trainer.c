@@ -57,7 +57,8 @@ static void share_units(struct trainer *t, const struct core_stage *stage)
                 const int64_t elements = core_unit_parameters(&t->plan, units, unit),
                               place = core_unit_place(&t->plan, units, unit),
                               here = unit == 0 ? units->embedding : elements;
-                const struct plan_range own = plan_own(&t->plan, GROUP_DATA, replica, elements);
+                const struct plan_range own =
+                        plan_own(&t->plan, plan_unit_group(&t->plan), replica, elements);
                 add_piece(t, own, 0, here, offset, place);
                 add_piece(t, own, here, elements, t->nn->parameters - units->head, place);
                 offset += here;

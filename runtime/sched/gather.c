@@ -17,6 +17,10 @@
  * unit's in a buffer of its own, and are reduced in the last backward only. A tied head's gradients are the
  * embedding's, and stay from its backward to that one's.
  *
+ * Hybrid shards (HSDP): groups of plan.sharers replicas each share all of it, and gather and reduce among
+ * themselves; replicas of different groups that have the same share sum it when the pipeline is over
+ * (optimizer.c).
+ *
  * All collectives are issued when a unit's work begins or ends, never when another collective does, so their
  * order is the same on every replica, however long each takes. Replicas must go through their micro-batches
  * in the same order too; on the one stage that there is every policy has one.
@@ -215,7 +219,7 @@ static struct op part_of(const struct core *core, int nth)
 static void make_collective(const struct core *core, struct op *op, enum op_kind kind, int unit)
 {
         op_become(op, kind);
-        op->group = GROUP_DATA;
+        op->group = plan_unit_group(&core->plan);
         op->count = core_unit_parameters(&core->plan, &core->units, unit);
         op->bytes = op->count * core->plan.element_bytes;
 }

@@ -131,6 +131,8 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
         const struct plan plan = options_plan(options, false);
         if (plan.dp == 1)
                 return "there is one replica";
+        if (plan_hybrid(&plan))
+                return "replicas share in groups";
         if (p->xml[0])
                 return "a SimGrid file does not say which of its hosts are alike";
         if (p->groups)

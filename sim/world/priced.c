@@ -199,7 +199,7 @@ static double gate_seconds(struct priced *priced, const struct sim_lane *lane)
         const struct plan_group all = plan_group(&lane->rank->world->plan, lane->rank->rank, GROUP_WORLD);
         const struct collective_group gpus = costs_group(priced->costs, all, GROUP_WORLD);
         if (op_of_pass(op))
-                return unit_of(priced, all, op);
+                return unit_of(priced, plan_group(&lane->rank->world->plan, lane->rank->rank, op->group), op);
         return collective_seconds(&priced->costs->platform, &gpus, COLLECTIVE_ALLREDUCE, op->bytes,
                                   DTYPE_FP32);
 }

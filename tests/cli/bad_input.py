@@ -140,6 +140,8 @@ CASES = [
     train("a stage of zero that there is not", "--zero 2"),
     train("zero 3 on a GPU", "--zero 3 --device cuda"),
     train("units of zero 3 without it", "--unit-layers 2"),
+    train("hybrid shards without zero 3", "--zero 1 --shard-replicas 1"),
+    simulate("hybrid shards that do not divide", "--pp 1 --dp 2 --zero 3 --shard-replicas 3"),
     train("gathered ahead without zero 3", "--zero 1 --prefetch 2"),
     train("weights that stay without zero 3", "--reshard-after-forward off"),
     train("gathered once a batch without zero 3", "--gather-each batch"),

@@ -27,12 +27,14 @@ UNITS = [("tiny", 2, []), ("tiny", 3, []), ("tiny", 8, ["--batch-size", 8]), ("t
          ("tiny", 2, ["--schedule", "gpipe", "--clip", 0.1]), ("tiny", 4, ["--schedule", "gpipe", "--prefetch", 0] + KEPT),
          ("tiny", 3, ["--schedule", "1f1b", "--p2p", "blocking"]), ("tiny", 2, ["--recompute", "full", "--micro-batch-size", 3]),
          ("tiny", 2, ["--fusion", "off", "--recompute", "selective"]), ("tiny", 2, ["--pipeline-limit", 3, "--bucket-params", 3000]),
-         ("llama-tiny", 2, []), ("llama-tiny", 4, BATCH + ["--clip", 0]), ("mixtral-tiny", 2, []), ("mixtral-tiny", 3, BATCH),
+         ("tiny", 4, ["--shard-replicas", 2]), ("tiny", 8, ["--shard-replicas", 4, "--batch-size", 8, "--clip", 0.1] + BATCH),
+         ("tiny", 6, ["--shard-replicas", 3, "--clip", 0, "--bucket-params", 3000, "--allreduce-buckets", 1]), ("llama-tiny", 4, ["--shard-replicas", 2]),
+         ("tiny", 4, ["--shard-replicas", 1]), ("llama-tiny", 2, []), ("llama-tiny", 4, BATCH + ["--clip", 0]), ("mixtral-tiny", 2, []), ("mixtral-tiny", 3, BATCH),
          ("deepseek-tiny", 2, []), ("deepseek-tiny", 4, ["--unit-layers", 2])]
 TOLERANCE = 1e-6
 # Zero 3, whose memory is predicted.
 GATHERED = [(2, []), (3, KEPT), (4, BATCH), (2, LARGE), (3, ["--prefetch", 0]), (2, ["--prefetch", 2]), (3, ["--offload"] + BUCKETS),
-            (2, ["--schedule", "gpipe", "--recompute", "layer"]), (2, ["--schedule", "1f1b", "--p2p", "blocking"])]
+            (4, ["--shard-replicas", 2]), (2, ["--schedule", "gpipe", "--recompute", "layer"]), (2, ["--schedule", "1f1b", "--p2p", "blocking"])]
 
 
 def train(folder, pp, dp, *more):
@@ -164,7 +166,8 @@ def check_gathered(tap, folder):
                err if not measured else f"{said}{holds(measured)}\n{predicted and holds(predicted)}")
         each = flags[flags.index("--unit-layers") + 1] if "--unit-layers" in flags else 1
         units = [min(each, blocks - first) for first in range(0, blocks, each)]
-        kept = -(-ends // dp) + sum(-(-unit * block // dp) for unit in units)
+        share = flags[flags.index("--shard-replicas") + 1] if "--shard-replicas" in flags else dp
+        kept = -(-ends // share) + sum(-(-unit * block // share) for unit in units)
         ahead = flags[flags.index("--prefetch") + 1] if "--prefetch" in flags else 1
         weights = len(units) if "--gather-each" in flags or "--reshard-after-forward" in flags else min(1 + ahead, len(units))
         gradients = len(units) if "--gather-each" in flags else 1 if "blocking" in flags else min(2, len(units))

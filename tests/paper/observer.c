@@ -171,6 +171,18 @@ static bool gathers_units(const struct observer *o)
         return o->plan.zero == 3;
 }
 
+/* Replicas that share units: of neighbouring numbers. */
+static int sharers_of(const struct observer *o)
+{
+        return o->plan.sharers ? o->plan.sharers : o->plan.dp;
+}
+
+/* Whether shares are summed behind the pipeline, over the replicas that have the same. */
+static bool sums_shares(const struct observer *o)
+{
+        return gathers_units(o) && sharers_of(o) < o->plan.dp;
+}
+
 /* Whether parameter p is of experts, of which each replica has others: those of replicas that lie plan.ep
  * apart are the same. */
 static bool is_spread(const struct observer *o, int64_t p)
@@ -192,7 +204,7 @@ static enum op_group exchange_group(const struct observer *o)
 /* Between the replicas of which gradients of p are summed. */
 static enum op_group group_of(const struct observer *o, int64_t p)
 {
-        return is_spread(o, p) ? GROUP_EXPERT_DATA : GROUP_DATA;
+        return gathers_units(o) ? GROUP_SHARE_DATA : is_spread(o, p) ? GROUP_EXPERT_DATA : GROUP_DATA;
 }
 
 /* The first replica of that group, and how far the next one is from it. */
@@ -878,11 +890,12 @@ static void issue_unit(struct observer *o, int rank, const struct op *op)
         }
         const uint64_t word =
                 ((uint64_t)op->kind * 64 + (uint64_t)op->segment) * 1024 + (uint64_t)vmb_of(o, op);
-        s->collectives[GROUP_DATA] = (s->collectives[GROUP_DATA] ^ (word + 1)) * 0x100000001B3u;
+        s->collectives[op->group] = (s->collectives[op->group] ^ (word + 1)) * 0x100000001B3u;
         expect(o,
-               op->lane == LANE_COLLECTIVE && op->group == GROUP_DATA &&
+               op->lane == LANE_COLLECTIVE &&
+                       op->group == (sharers_of(o) < o->plan.dp ? GROUP_SHARERS : GROUP_DATA) &&
                        op->bytes == op->count * o->plan.element_bytes,
-               "units are gathered and reduced between the replicas");
+               "units are gathered and reduced between the replicas that share them");
         if (op->kind == OP_REDUCE_SCATTER)
                 issue_scatter(o, rank, op);
         else
@@ -987,7 +1000,7 @@ static bool summed(const struct observer *o, int rank, int64_t p)
 {
         const struct touched *t = &o->seen[rank].touched[p];
         const bool elsewhere = shares_chunks(o) && !t->own;
-        return (o->plan.dp == 1 || gathers_units(o) || t->reduced == 1) &&
+        return (o->plan.dp == 1 || (gathers_units(o) && !sums_shares(o)) || t->reduced == 1) &&
                (!shared(o, rank, p) || elsewhere || t->exchanged == 1);
 }
 
@@ -1386,7 +1399,7 @@ static void end_parameters(struct observer *o, int rank)
         for (int64_t p = 0; p < o->parameters; p++) {
                 const struct touched *t = &s->touched[p];
                 const bool own = !shares_chunks(o) || t->own;
-                const bool sums = train && plan->dp > 1 && !gathers_units(o);
+                const bool sums = train && plan->dp > 1 && (!gathers_units(o) || sums_shares(o));
                 expect(o, t->looked == (train && plan->mixed), "every gradient is looked at once");
                 expect(o, t->reduced == sums && t->exchanged == (own && shared(o, rank, p)),
                        "every gradient is summed, in a step with overflow too");
@@ -1419,13 +1432,18 @@ static void end_collectives(struct observer *o, int rank)
         const struct seen *same_experts = &o->seen[plan_rank(plan, replica % ep, stage, 0)];
         const struct seen *other_experts = &o->seen[plan_rank(plan, replica - replica % ep, stage, 0)];
         const struct seen *same_sequences = &o->seen[plan_rank(plan, replica - replica % cp, stage, 0)];
+        const int shares = sharers_of(o);
+        const struct seen *other_shares = &o->seen[plan_rank(plan, replica - replica % shares, stage, 0)];
+        const struct seen *same_share = &o->seen[plan_rank(plan, replica % shares, stage, 0)];
         const struct seen *other_end = &o->seen[plan_rank(plan, replica, plan->pp - 1 - stage, 0)];
         expect(o,
                s->collectives[GROUP_WORLD] == o->seen[0].collectives[GROUP_WORLD] &&
                        s->collectives[GROUP_DATA] == same_stage->collectives[GROUP_DATA] &&
                        s->collectives[GROUP_EXPERT_DATA] == same_experts->collectives[GROUP_EXPERT_DATA] &&
                        s->collectives[GROUP_EXPERTS] == other_experts->collectives[GROUP_EXPERTS] &&
-                       s->collectives[GROUP_CONTEXT] == same_sequences->collectives[GROUP_CONTEXT],
+                       s->collectives[GROUP_CONTEXT] == same_sequences->collectives[GROUP_CONTEXT] &&
+                       s->collectives[GROUP_SHARERS] == other_shares->collectives[GROUP_SHARERS] &&
+                       s->collectives[GROUP_SHARE_DATA] == same_share->collectives[GROUP_SHARE_DATA],
                "collectives are issued in the same order on all members of a group");
         if (stage == 0)
                 expect(o, s->collectives[GROUP_EMBEDDING] == other_end->collectives[GROUP_EMBEDDING],

@@ -66,6 +66,7 @@ static void gather_units(uint64_t *random, struct plan *plan)
         plan->prefetch = random_int(random, 0, 6);
         plan->gathered = (enum plan_gathered)random_int(random, 0, GATHERED_FOR_BATCH);
         plan->offload_activations = plan->offload_activations && plan->policy != POLICY_AXONN;
+        plan->sharers = plan->dp == 4 ? random_int(random, 0, 2) : 0;
 }
 
 static struct plan random_plan(uint64_t *random, int64_t *parameters)
@@ -123,6 +124,7 @@ static void spread_experts(uint64_t *random, struct plan *plan)
                 plan->dp == 4 && random_int(random, 0, 1) ? 2 : plan->dp;
         plan->offload_activations = plan->overlap_allreduce = false;
         plan->zero = plan->zero ? 1 : 0;
+        plan->sharers = 0;
 }
 
 /* Runs a batch; returns the first broken property, if any. */

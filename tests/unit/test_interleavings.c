@@ -229,6 +229,11 @@ static bool same_group(const struct plan *plan, int a, int b, enum op_group grou
                 return one / plan_context_ranks(plan) == other / plan_context_ranks(plan);
         if (group == GROUP_EXPERTS)
                 return one / ep == other / ep;
+        const int shares = plan_share_ranks(plan);
+        if (group == GROUP_SHARERS)
+                return one / shares == other / shares;
+        if (group == GROUP_SHARE_DATA)
+                return one % shares == other % shares;
         if (group == GROUP_EXPERT_DATA)
                 return one % ep == other % ep;
         return group == GROUP_TENSOR ? plan_replica(plan, a) == plan_replica(plan, b)
@@ -283,7 +288,7 @@ static bool chained(const struct plan *plan)
 
 static enum op_group together_in_passes(const struct plan *plan)
 {
-        return plan->zero == 3 ? GROUP_DATA
+        return plan->zero == 3 ? plan_unit_group(plan)
                : plan->cp > 1  ? GROUP_CONTEXT
                : plan->ep > 1  ? GROUP_EXPERTS
                                : GROUP_TENSOR;
@@ -827,6 +832,32 @@ static void no_interleaving_of_gathered_units_deadlocks(void **state)
         assert_true(states > 10000);
 }
 
+/* Hybrid shards: two groups of two replicas each, which sum their shares when the pipeline is over. */
+static void no_interleaving_of_hybrid_shards_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 8; variant++) {
+                struct plan plan = small_plan();
+                plan.zero = 3;
+                plan.dp = 4;
+                plan.sharers = 2;
+                plan.prefetch = variant & 1;
+                plan.gathered = variant & 2 ? GATHERED_FOR_BATCH : GATHERED_FOR_PASS;
+                plan.mixed = plan.clip = variant & 4;
+                plan.micro_batches = 1;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 2,
+                                                     .ranks = 4,
+                                                     .alone = -1,
+                                                     .blocks = 1,
+                                                     .tied_units = true,
+                                                     .all_orders = false});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -841,6 +872,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_shared_updates_deadlocks),
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_deadlocks),
                 cmocka_unit_test(no_interleaving_of_gathered_units_deadlocks),
+                cmocka_unit_test(no_interleaving_of_hybrid_shards_deadlocks),
         };
         return cmocka_run_group_tests_name("interleavings", tests, NULL, NULL);
 }

@@ -44,12 +44,33 @@ int64_t memory_aligned(int64_t bytes)
         return (bytes + MEMORY_ALIGNMENT - 1) / MEMORY_ALIGNMENT * MEMORY_ALIGNMENT;
 }
 
-/* The largest two units that follow each other. */
-static int64_t two_units(const struct gpt *gpt)
+/* Zero 3: elements of the largest unit of blocks. */
+static int64_t largest_unit(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan)
+{
+        const int each = max_int(plan->unit_layers, 1);
+        int64_t largest = 0;
+        for (int first = 0; first < stage->layers; first += each)
+                largest = max_int64(largest,
+                                    partition_block_offset(gpt, stage, min_int(first + each, stage->layers)) -
+                                            partition_block_offset(gpt, stage, first));
+        return largest;
+}
+
+/* Its buffers. */
+static void add_gathered(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                         struct memory_layout *layout)
 {
         const struct partition_units u = partition_units(gpt);
-        const int64_t end = u.embedding > u.head ? u.embedding : u.head;
-        return u.block + (end > u.block || gpt->n_layer == 1 ? end : u.block);
+        const bool two = plan->end_buffers == 2;
+        const int64_t e = work_element_bytes(&plan->work);
+        const int64_t one = gpt->tied ? u.embedding + u.head : max_int64(u.embedding, u.head);
+        if (!plan->gathered)
+                return;
+        layout->unit = memory_aligned(largest_unit(gpt, stage, plan) * e);
+        layout->ends[0] = memory_aligned((two ? u.embedding : one) * e);
+        layout->ends[1] = two ? memory_aligned(u.head * e) : 0;
+        layout->gathered = layout->ends[0] + layout->ends[1] + plan->weight_buffers * layout->unit;
+        layout->reduced = layout->ends[0] + layout->ends[1] + plan->unit_gradient_buffers * layout->unit;
 }
 
 static bool stage_has(const struct gpt *gpt, const struct stage *stage, enum layer layer)
@@ -118,11 +139,11 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .deferred_lent = bytes.lent,
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
                 .parameters = memory_aligned((plan->gathered ? sharded : parameters) * e),
-                .gathered = plan->gathered ? memory_aligned(two_units(gpt) * e) : 0,
                 .staged = memory_aligned(plan->staged_gradients * e),
                 .optimizer = memory_aligned(sharded * wide_e),
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
         };
+        add_gathered(gpt, stage, plan, &layout);
         layout.slot = layout.embedded + chunk_layers * layout.block + layout.head;
         layout.deferred_output = bytes.output_lent ? layout.message : 0;
         layout.deferred = layout.deferred_embedded + parted * layout.deferred_block + layout.deferred_lent +
@@ -204,7 +225,7 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         *bytes = (struct memory_bytes){0};
         int64_t *device = bytes->in[MEMORY_DEVICE];
         device[MEMORY_WEIGHTS] = layout.parameters + layout.gathered;
-        device[MEMORY_GRADIENTS] = layout.parameters + layout.gathered;
+        device[MEMORY_GRADIENTS] = layout.parameters + layout.reduced;
         if (work_mixed(&plan->work))
                 count_master(&layout, plan, bytes);
         else

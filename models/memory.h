@@ -84,8 +84,11 @@ struct memory_plan {
         /* Zero: elements of the replica's own arrays of the optimizer; 0: they are as long as the
          * parameters. */
         int64_t shard_parameters;
-        /* Zero 3: weights and gradients are that long too, and two layers are gathered whole at a time. */
+        /* Zero 3: weights and gradients are that long too, and layers are gathered whole: so many blocks at
+         * once, as one unit (0: 1), in so many buffers for the embedding and the head (1: in one, or, tied,
+         * as one unit) and for the weights, and the gradients, of units of blocks. */
         bool gathered;
+        int unit_layers, end_buffers, weight_buffers, unit_gradient_buffers;
         /* Master parameters and moments lie in host memory; this needs mixed precision. */
         bool offload;
         /* Offloaded: the most parameters of one update, and how many updates have buffers on the device. */
@@ -123,8 +126,9 @@ struct memory_layout {
         /* The flat buffer of the stage's parameters as stored (zero 3: of the replica's share); gradients
          * have one of the same size. */
         int64_t parameters;
-        /* Zero 3: the weights, or the gradients, of two neighbouring layers; else 0. */
-        int64_t gathered;
+        /* Zero 3: one buffer of a unit of blocks (the largest), and those of the embedding and the head, of
+         * which the second may be 0; all buffers of weights; and of gradients. Else 0. */
+        int64_t unit, ends[2], gathered, reduced;
         /* One flat fp32 buffer with an element a parameter (zero: of the replica's share): a moment, or in
          * mixed precision master parameters or gradients. */
         int64_t optimizer;

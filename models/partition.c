@@ -501,8 +501,7 @@ struct partition_units partition_units(const struct gpt *gpt)
         return (struct partition_units){.embedding = whole_elements(gpt, LAYER_EMBEDDING, 0),
                                         .dense = whole_elements(gpt, LAYER_DENSE, 0),
                                         .block = whole_elements(gpt, LAYER_BLOCK, 0),
-                                        .head = whole_elements(gpt, LAYER_HEAD, 0),
-                                        .head_gradient = whole_elements(gpt, LAYER_HEAD, gpt->tied)};
+                                        .head = whole_elements(gpt, LAYER_HEAD, gpt->tied)};
 }
 
 bool partition_recomputes(const struct gpt *gpt, enum recompute recompute)
@@ -547,8 +546,7 @@ struct partition_parts partition_parts(const struct stage *stage, int deferred, 
         return found;
 }
 
-/* Where a stage's block begins in memory, or, of as many as it has, where they end. */
-static int64_t block_offset(const struct gpt *gpt, const struct stage *stage, int block)
+int64_t partition_block_offset(const struct gpt *gpt, const struct stage *stage, int block)
 {
         const struct partition_units units = partition_units(gpt);
         const int all = partition_dense(gpt, stage), dense = block < all ? block : all;
@@ -559,16 +557,16 @@ static int64_t block_offset(const struct gpt *gpt, const struct stage *stage, in
 static struct partition_span layers_between(const struct gpt *gpt, const struct stage *stage, int64_t end,
                                             int64_t offset)
 {
-        const int64_t head = block_offset(gpt, stage, stage->layers);
+        const int64_t head = partition_block_offset(gpt, stage, stage->layers);
         struct partition_span span = {.head = end > head, .top = stage->layers - 1, .offset = head};
         if (!span.head) {
-                while (block_offset(gpt, stage, span.top + 1) > end)
+                while (partition_block_offset(gpt, stage, span.top + 1) > end)
                         span.top--;
                 span.offset = end;
         }
         while (span.offset > offset && span.blocks <= span.top) {
                 span.blocks++;
-                span.offset = block_offset(gpt, stage, span.top + 1 - span.blocks);
+                span.offset = partition_block_offset(gpt, stage, span.top + 1 - span.blocks);
         }
         if (span.offset > offset || span.offset == 0) {
                 span.embedding = stage->first;
@@ -583,7 +581,8 @@ struct partition_span partition_span(const struct gpt *gpt, const struct stage *
         assert(stage->shards == 1 && stage->chunks == 1 && 0 <= offset && offset < end);
         struct partition_span span;
         if (parts == PART_INPUT) {
-                const int64_t left = deferred == stage->layers ? end : block_offset(gpt, stage, deferred);
+                const int64_t left =
+                        deferred == stage->layers ? end : partition_block_offset(gpt, stage, deferred);
                 if (end <= left) {
                         span = partition_parts(stage, deferred, parts).part;
                         span.offset = offset;

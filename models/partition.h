@@ -138,13 +138,16 @@ int64_t partition_summed(const struct gpt *gpt, const struct stage *stage, bool 
 /* Returns how many of the stage's blocks, its first ones, are LAYER_DENSE. */
 int partition_dense(const struct gpt *gpt, const struct stage *stage);
 
-/* ZeRO-3: how many elements each unit has that is gathered whole before it is worked on. The head's weights
- * include the output projection where that is the token embedding; `head_gradient` leaves it out, because
- * then only the final norm's gradients are complete when the head's backward is done. */
+/* ZeRO-3: how many elements each kind of layer has. The head's are its own: not the output projection where
+ * that is the token embedding. */
 struct partition_units {
-        int64_t embedding, dense, block, head, head_gradient; /* dense: of LAYER_DENSE, 0 if there are none */
+        int64_t embedding, dense, block, head; /* dense: of LAYER_DENSE, 0 if there are none */
 };
 struct partition_units partition_units(const struct gpt *gpt);
+
+/* Returns where a stage's block, from 0, begins in the flat buffer of a stage of one shard and one chunk; of
+ * as many as it has, where they end. */
+int64_t partition_block_offset(const struct gpt *gpt, const struct stage *stage, int block);
 
 /* A range of layers that a backward goes through, from the last to the first, on a stage of one shard and
  * one chunk: the loss and head, then `blocks` blocks from `top` down, then the embedding. */

@@ -501,6 +501,12 @@ struct kernel workload_clear(int64_t parameters, enum dtype dtype)
                 .kind = KERNEL_CLEAR, .dtype = (unsigned char)dtype, .batch = 1, .m = parameters};
 }
 
+struct kernel workload_load_gradients(int64_t parameters, enum dtype dtype)
+{
+        return (struct kernel){
+                .kind = KERNEL_RESIDUAL, .dtype = (unsigned char)dtype, .batch = 1, .m = parameters, .n = 1};
+}
+
 static double flops_of(const struct program *program, const struct steps *steps)
 {
         double flops = 0;

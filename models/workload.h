@@ -159,4 +159,7 @@ int workload_update(int64_t parameters, enum dtype dtype, struct kernel out[WORK
 struct kernel workload_overflow(int64_t parameters, enum dtype dtype);
 struct kernel workload_clear(int64_t parameters, enum dtype dtype);
 
+/* Returns the kernel that adds what a replica keeps of so many gradients to others (ZeRO-3). */
+struct kernel workload_load_gradients(int64_t parameters, enum dtype dtype);
+
 #endif

@@ -141,6 +141,17 @@ static struct member *member_of(const struct paper *paper, int rank)
         return &paper->members[replica * paper->plan.pp + plan_stage(&paper->plan, rank)];
 }
 
+/* The replicas that are run of those that share with one, or have the same share. */
+static int sharers(const struct paper *paper, int replica, enum op_group group, int *replicas)
+{
+        const int ranks = plan_share_ranks(&paper->plan);
+        int count = 0;
+        for (int i = 0; i < paper->replicas; i++)
+                if (group == GROUP_SHARERS ? i / ranks == replica / ranks : i % ranks == replica % ranks)
+                        replicas[count++] = i;
+        return count;
+}
+
 /* Indices of the members of a rank's group that are run. */
 static int group_members(const struct paper *paper, const struct member *of, enum op_group group,
                          int *members)
@@ -160,6 +171,12 @@ static int group_members(const struct paper *paper, const struct member *of, enu
                 for (int i = me / pp % plan_expert_ranks(&paper->plan); i < paper->replicas;
                      i += plan_expert_ranks(&paper->plan))
                         members[count++] = i * pp + of->stage;
+                break;
+        case GROUP_SHARERS:
+        case GROUP_SHARE_DATA:
+                count = sharers(paper, me / pp, group, members);
+                for (int i = 0; i < count; i++)
+                        members[i] = members[i] * pp + of->stage;
                 break;
         case GROUP_TENSOR:
         case GROUP_EXPERTS:

@@ -143,11 +143,7 @@ static int price_optimizer(struct pricing *pricing, const struct stage *stage, s
         const struct options *o = pricing->options;
         const double host = pricing->basis->host_seconds;
         const struct plan *plan = &pricing->plan;
-        struct core_stage part = {.stage = stage->index,
-                                  .parameters = partition_parameters(&o->gpt, stage),
-                                  .expert_parameters = partition_expert_parameters(&o->gpt, stage)};
-        if (plan->zero == 3)
-                part.parameters = plan_share(plan, part.parameters);
+        const struct core_stage part = options_core_stage(o, stage->index, 0);
         const struct regions regions = regions_of(plan, &part);
         const enum dtype dtype = o->dtype;
         struct kernel norm = workload_norm(&o->gpt, stage, dtype),
@@ -323,29 +319,68 @@ static int price_units(struct pricing *pricing, const struct stage *whole, struc
         return rc;
 }
 
-/* Zero 3: a part of each pass is a unit. What starting a pass costs is counted once, with the head, whose
- * work no weights hide. */
+/* The work of blocks [first, end) of a stage in one pass. */
+static double blocks_seconds(const struct pricing *pricing, const struct stage *chunk,
+                             const struct stage_price *price, int first, int end, enum layer_pass pass)
+{
+        const int all = partition_dense(&pricing->options->gpt, chunk),
+                  dense = max_int(min_int(end, all) - first, 0);
+        return dense * price->units[PRICE_DENSE][pass] +
+               (end - first - dense) * price->units[PRICE_BLOCK][pass];
+}
+
+/* The work of the nth unit, in the order of a forward. */
+static double unit_seconds(const struct pricing *pricing, const struct stage *chunk,
+                           const struct stage_price *price, int nth, int parts, enum layer_pass pass)
+{
+        const int each = max_int(pricing->plan.unit_layers, 1);
+        if (nth == 0 || nth == parts - 1)
+                return price->units[nth ? PRICE_HEAD : PRICE_EMBEDDING][pass];
+        return blocks_seconds(pricing, chunk, price, (nth - 1) * each, min_int(nth * each, chunk->layers),
+                              pass);
+}
+
+/* Clearing the gradients of a unit, and adding a replica's share of them. */
+static int price_gradients(struct pricing *pricing, const struct core_units *units, int unit, double *clear,
+                           double *load)
+{
+        const double host = pricing->basis->pass_host_seconds, start = pricing->basis->start_seconds;
+        const enum dtype dtype = pricing->options->dtype;
+        const int64_t parameters = core_unit_parameters(&pricing->plan, units, unit);
+        const struct kernel kernels[] = {
+                workload_clear(parameters, dtype),
+                workload_load_gradients(plan_share(&pricing->plan, parameters), dtype)};
+        int rc = price_kernels(pricing, kernels, 1, host, clear);
+        if (rc == 0)
+                rc = price_kernels(pricing, kernels + 1, 1, host, load);
+        *clear -= start;
+        *load -= start;
+        return rc;
+}
+
+/* Zero 3: a part of each pass is a unit. */
 static int price_gathered(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
-        const int parts = chunk->first + chunk->layers + chunk->last;
+        const struct core_stage stage = options_core_stage(pricing->options, chunk->index, 0);
+        const int parts = core_units_of(&pricing->plan, &stage.units).blocks + 2;
         const double start = pricing->basis->start_seconds;
-        double *forward = price->memory = malloc(2 * (size_t)parts * sizeof *forward);
+        double *forward = price->memory = malloc(4 * (size_t)parts * sizeof *forward);
         if (!forward)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of %d layers",
                                chunk->layers);
-        double *backward = forward + parts;
-        const int rc = price_units(pricing, chunk, price);
+        double *backward = forward + parts, *clear = backward + parts, *load = clear + parts;
+        int rc = price_units(pricing, chunk, price);
         price->forward = (struct price_pass){.parts = parts, .part_seconds = forward};
         price->backward = (struct price_pass){.parts = parts, .part_seconds = backward};
-        for (int i = 0; rc == 0 && i < parts; i++) {
-                const bool head = chunk->last && i == parts - 1;
-                const enum price_unit unit = chunk->first && i == 0 ? PRICE_EMBEDDING
-                                             : head                 ? PRICE_HEAD
-                                                                    : PRICE_BLOCK;
-                forward[i] = price->units[unit][PASS_FORWARD] + head * start;
-                backward[parts - 1 - i] = price->units[unit][PASS_BACKWARD] + head * start;
-                price->forward.seconds += forward[i];
-                price->backward.seconds += backward[parts - 1 - i];
+        price->clear_unit = clear;
+        price->load_unit = load;
+        for (int nth = 0; rc == 0 && nth < parts; nth++) {
+                const int back = parts - 1 - nth, unit = stage.units.tied && back == 0 ? 0 : nth;
+                forward[nth] = start + unit_seconds(pricing, chunk, price, nth, parts, PASS_FORWARD);
+                backward[back] = start + unit_seconds(pricing, chunk, price, nth, parts, PASS_BACKWARD);
+                rc = price_gradients(pricing, &stage.units, unit, &clear[back], &load[back]);
+                price->forward.seconds += forward[nth];
+                price->backward.seconds += backward[back];
         }
         return rc;
 }
@@ -600,6 +635,15 @@ bool price_more(const struct price_list *list, int stage, const struct op *op)
         return op->segment + 1 < price_pass_of(list, stage, op)->parts;
 }
 
+/* Zero 3: what a unit's backward does with its gradients first. */
+static double begin_seconds(const struct stage_price *price, const struct op *op)
+{
+        if (op->begins == GRADIENTS_ADD)
+                return 0;
+        return price->clear_unit[op->segment] +
+               (op->begins == GRADIENTS_LOAD ? price->load_unit[op->segment] : 0);
+}
+
 double price_operation(const struct price_list *list, int stage, const struct op *op)
 {
         const struct stage_price *price = &list->stages[op->chunk * list->pp + stage];
@@ -608,7 +652,7 @@ double price_operation(const struct price_list *list, int stage, const struct op
         case OP_BACKWARD:
                 if (op->count > 0)
                         return span_seconds(list, stage, op);
-                return price_pass_of(list, stage, op)->part_seconds[op->segment];
+                return price_pass_of(list, stage, op)->part_seconds[op->segment] + begin_seconds(price, op);
         case OP_NORM:
                 return price->norm;
         case OP_CHECK_OVERFLOW:

@@ -21,8 +21,8 @@ struct price {
 
 /* A forward or backward of a micro-batch in a chunk. The kernels up to the first collective of shards are
  * one part of it, and so on (runtime/sched/tensor.c). With one shard it is one part; with zero 3 the
- * embedding, each block and the head are parts, in the order of work (runtime/sched/gather.c). Each part's
- * seconds include the cost of starting an operation; with zero 3 only the head's do. */
+ * embedding, each unit of blocks and the head are parts, in the order of work (runtime/sched/gather.c). Each
+ * part's seconds include the cost of starting an operation. */
 struct price_pass {
         double seconds; /* of all parts, without what comes between them */
         int parts;
@@ -63,6 +63,9 @@ struct stage_price {
          * operation, which is `start`. */
         double units[PRICE_UNITS][LAYER_PASSES];
         double start;
+        /* Zero 3, [parts]: what a part of a backward takes longer where it clears its gradients first
+         * (op->begins), and where it adds to them what the replica keeps; NULL elsewhere. */
+        const double *clear_unit, *load_unit;
         struct stage stage;
         int deferred; /* layers whose backwards are in two parts */
         void *memory; /* what the passes point to; NULL where an equal chunk before has it */

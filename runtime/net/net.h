@@ -24,6 +24,8 @@ enum net_group {
         NET_EXPERTS,
         NET_EXPERT_DATA,
         NET_CONTEXT,
+        NET_SHARERS,
+        NET_SHARE_DATA,
         NET_WORLD,
         NET_GROUPS
 };

@@ -102,7 +102,7 @@ static void *parameter(const struct nn_stage *nn, const struct exec_frame *f, vo
 {
         const enum layer layer = f->layer == LAYER_VALIDATION ? LAYER_HEAD : f->layer;
         const int tensor = partition_tensor(&nn->gpt, &nn->stage, layer, f->block, ordinal);
-        return nn_at(nn, flat, nn->tensors[tensor].offset);
+        return nn_at(nn, flat, nn->pass_offsets[tensor]);
 }
 
 static int64_t rows_of(const struct nn_stage *nn)
@@ -133,9 +133,9 @@ static void *locate(const struct nn_stage *nn, const struct exec_frame *f, int v
                 return e->workspace + f->list->place.offset[store];
         switch (f->list->program->values[store].role) {
         case ROLE_PARAMETER:
-                return parameter(nn, f, nn->weights, e->ordinal[f->layer][store]);
+                return parameter(nn, f, nn->pass_weights, e->ordinal[f->layer][store]);
         case ROLE_GRADIENT:
-                return parameter(nn, f, nn->gradients, e->ordinal[f->layer][store]);
+                return parameter(nn, f, nn->pass_gradients, e->ordinal[f->layer][store]);
         case ROLE_NUMBER:
                 return &nn->scalars[NN_LOSS];
         case ROLE_FLOW:

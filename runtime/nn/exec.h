@@ -66,6 +66,9 @@ struct exec_pass {
  * with the same `pass`. */
 void exec_run(struct nn_stage *nn, struct exec_pass *pass, const struct exec_frame *frame);
 
+/* Fills in nn->pass_offsets (defined in pass.c). */
+void pass_offsets(struct nn_stage *nn);
+
 /* Returns where a deferred buffer holds the gradient of the output of the last block whose backward is in two
  * parts (defined in pass.c; nn_open fills deferred_tops with it). */
 void *pass_deferred_top(const struct nn_stage *nn, int deferred);

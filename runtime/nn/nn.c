@@ -13,20 +13,58 @@ static int by_offset(const void *left, const void *right)
         return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
-/* Tensors that follow each other in memory and are treated alike become one range. Sorts them. */
-static struct adamw_range *decay_ranges(struct tensor *tensors, int count)
+/* Appends the tensors' decay of the flat elements [begin, end), which are kept up to element `last`. */
+static void add_ranges(struct adamw_range *ranges, int *count, const struct tensor *sorted, int tensors,
+                       int64_t begin, int64_t end, int64_t last)
 {
-        struct adamw_range *ranges = calloc((size_t)count, sizeof *ranges);
-        if (!ranges)
-                return NULL;
-        int last = -1;
-        qsort(tensors, (size_t)count, sizeof *tensors, by_offset);
-        for (int i = 0; i < count; i++) {
-                if (last < 0 || ranges[last].decay != (int)tensors[i].decay)
-                        ranges[++last].decay = tensors[i].decay;
-                ranges[last].end = tensors[i].offset + tensors[i].elements;
+        for (int i = 0; i < tensors; i++) {
+                const int64_t to = sorted[i].offset + sorted[i].elements < end
+                                           ? sorted[i].offset + sorted[i].elements
+                                           : end;
+                if (to <= begin || sorted[i].offset >= end)
+                        continue;
+                if (*count == 0 || ranges[*count - 1].decay != (int)sorted[i].decay)
+                        ranges[(*count)++].decay = sorted[i].decay;
+                ranges[*count - 1].end = last - (end - to);
         }
+}
+
+/* Tensors that follow each other in memory and are treated alike become one range; of shares that are kept
+ * one behind the other, what they have of the tensors, and what pads them. */
+static struct adamw_range *decay_ranges(const struct nn_stage *nn, const struct nn_own *own, int pieces)
+{
+        const struct nn_own whole = {0, nn->parameters, 0};
+        struct tensor *sorted = malloc((size_t)nn->tensor_count * sizeof *sorted);
+        struct adamw_range *ranges = calloc((size_t)(nn->tensor_count + pieces + 1), sizeof *ranges);
+        int count = 0;
+        for (int i = 0; sorted && i < nn->tensor_count; i++)
+                sorted[i] = nn->tensors[i];
+        if (sorted)
+                qsort(sorted, (size_t)nn->tensor_count, sizeof *sorted, by_offset);
+        for (int i = 0; sorted && ranges && i < pieces; i++) {
+                const struct nn_own *piece = own ? &own[i] : &whole;
+                add_ranges(ranges, &count, sorted, nn->tensor_count, piece->offset,
+                           piece->offset + piece->count, piece->place + piece->count);
+        }
+        if (ranges) /* what pads the last share is zero, and stays so */
+                ranges[count > 0 ? count - 1 : 0].end = nn->kept;
+        if (!sorted) {
+                free(ranges);
+                return NULL;
+        }
+        free(sorted);
         return ranges;
+}
+
+bool nn_set_own(struct nn_stage *nn, const struct nn_own *own, int count)
+{
+        nn->own = own;
+        nn->own_count = count;
+        if (!nn->plan.gathered)
+                return true;
+        free(nn->ranges);
+        nn->ranges = decay_ranges(nn, own, count);
+        return nn->ranges;
 }
 
 /* The host side: which tensors, and tables of buffers. */
@@ -37,8 +75,10 @@ static bool allocate_host(struct nn_stage *nn)
         if (!nn->tensors)
                 return false;
         partition_tensors(&nn->gpt, &nn->stage, nn->tensors);
-        nn->ranges = decay_ranges(nn->tensors, nn->tensor_count);
-        partition_tensors(&nn->gpt, &nn->stage, nn->tensors); /* in the order of their roles again */
+        nn->ranges = decay_ranges(nn, NULL, 1);
+        nn->pass_offsets = calloc((size_t)nn->tensor_count, sizeof *nn->pass_offsets);
+        if (nn->pass_offsets)
+                pass_offsets(nn);
         nn->collective = calloc(1, sizeof *nn->collective);
         nn->exec = exec_new(nn);
         const struct memory_plan *plan = &nn->plan;
@@ -54,7 +94,7 @@ static bool allocate_host(struct nn_stage *nn)
                       {&nn->host_outputs, plan->slots},
                       {&nn->host_inputs, plan->input_buffers},
                       {&nn->host_gradient_buffers, plan->gradient_buffers}};
-        bool ok = nn->ranges && nn->collective && nn->exec;
+        bool ok = nn->ranges && nn->pass_offsets && nn->collective && nn->exec;
         for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
                 *tables[i].table = calloc((size_t)tables[i].entries + 1, sizeof(void *));
                 ok = ok && *tables[i].table;
@@ -78,6 +118,12 @@ static bool allocate_parameters(struct nn_stage *nn)
         bool ok = true;
         nn->weights = allocate(nn, MEMORY_DEVICE, MEMORY_WEIGHTS, bytes, &ok);
         nn->gradients = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, bytes, &ok);
+        nn->pass_weights = nn->weights;
+        nn->pass_gradients = nn->gradients;
+        if (nn->plan.gathered) {
+                nn->gathered = allocate(nn, MEMORY_DEVICE, MEMORY_WEIGHTS, nn->layout.gathered, &ok);
+                nn->reduced = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, nn->layout.reduced, &ok);
+        }
         return ok;
 }
 
@@ -265,6 +311,7 @@ struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const str
         nn->layout = memory_layout(gpt, stage, plan);
         nn->loss_scale = 1;
         nn->parameters = partition_parameters(gpt, stage);
+        nn->kept = plan->gathered ? plan->shard_parameters : nn->parameters;
         if (open_stage(nn, optimizer, err) != RV_OK) {
                 nn_close(nn);
                 return NULL;
@@ -278,6 +325,7 @@ void nn_close(struct nn_stage *nn)
                 return;
         free(nn->tensors);
         free(nn->ranges);
+        free(nn->pass_offsets);
         free(nn->collective);
         free(nn->exec);
         free(nn->slots);

@@ -32,8 +32,7 @@ struct nn_collective {
 
 struct nn_exec;
 /* With ZeRO: this replica updates the parameters [offset, offset + count), and the arrays of its
- * optimizer have them from `place` on. The table is the caller's, who must set it before parameters are
- * written or read. */
+ * optimizer have them from `place` on; with ZeRO-3 its weights and gradients too. In the order of places. */
 struct nn_own {
         int64_t offset, count, place;
 };
@@ -49,14 +48,23 @@ struct nn_stage {
         struct tensor *tensors; /* [tensor_count], as partition_tensors lists them */
         int tensor_count;
         int64_t parameters; /* elements of all tensors */
-        /* One flat buffer each, in which a tensor begins at its offset. Gradients begin as zeros. */
+        /* Elements of the flat buffers: that many, but with ZeRO-3 those of this replica's shares. */
+        int64_t kept;
+        /* One flat buffer each, in which a tensor begins at its offset; with ZeRO-3 the shares are at their
+         * places. Gradients begin as zeros. */
         void *weights, *gradients;
+        /* ZeRO-3: the buffers of whole units' weights and gradients (nn_unit_weights, nn_unit_gradients). */
+        char *gathered, *reduced;
+        /* What passes read, and add to: the flat buffers, or those of the unit that is computed; and where
+         * each tensor begins there, in elements [tensor_count]. */
+        void *pass_weights, *pass_gradients;
+        int64_t *pass_offsets;
         /* The optimizer's flat arrays, in fp32; NULL if the stage was opened without optimizer. Only the
          * moments exist in fp32 training, where the weights are the master parameters. With ZeRO they hold
          * this replica's shares, at their places. Offloaded, master and moments are in host memory and
          * master_gradients is NULL: updates work in `buckets`. */
         real *master, *master_gradients, *adam_m, *adam_v;
-        const struct nn_own *own; /* [own_count], with ZeRO; else NULL */
+        const struct nn_own *own; /* [own_count], with ZeRO: see nn_set_own; else NULL */
         int own_count;
         struct nn_bucket *buckets;  /* [plan.update_buffers] */
         struct adamw_range *ranges; /* which parameters are decayed, for kernels_adamw */
@@ -104,6 +112,10 @@ struct nn_bucket {
 struct nn_stage *nn_open(struct device *device, const struct gpt *gpt, const struct stage *stage,
                          const struct memory_plan *plan, bool optimizer, struct rv_error_info *err);
 
+/* With ZeRO: says which parameters this replica has; to be called before parameters are written or read. The
+ * table stays the caller's, who keeps it until nn_close. Returns false if there is no memory. */
+bool nn_set_own(struct nn_stage *, const struct nn_own *own, int count);
+
 /* Frees what the stage has beside the device's memory, which goes when the device is closed. NULL is fine. */
 void nn_close(struct nn_stage *);
 
@@ -136,7 +148,7 @@ enum { NN_CHUNK = 1 << 18 };
 
 /* Copies the parameters [offset, offset + count) to `out`, in fp32. In mixed precision these are the master
  * parameters, so the stage must have been opened with an optimizer; with ZeRO, those that another replica
- * updates are then 0. Waits for the device. */
+ * updates are then 0, and with ZeRO-3 in fp32 too. Waits for the device. */
 void nn_read_parameters(struct nn_stage *, int64_t offset, int64_t count, float *out);
 
 /* Sets the weights of parameters [offset, offset + count), rounded as they are stored, and the master
@@ -185,6 +197,27 @@ bool nn_backward_part(struct nn_stage *, int micro_batch, int input, int slot, i
  * `gradient` must stay as it is. For one shard and one chunk. */
 void nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
                       const struct partition_span *span);
+
+/* ZeRO-3: the unit of a pass that a call computes, and its buffers (core_gathers): `nth` counts the units in
+ * the order of a forward, the embedding first, then `layers` blocks at once, then the head. */
+struct nn_unit {
+        int nth, weights, gradients;
+        /* Of a backward: what is done with the buffer of gradients first: nothing, it is cleared, or what
+         * this replica keeps is added besides: its share of the unit, elements [share, share + count) of it,
+         * which are kept from `place` on. */
+        enum nn_begin { NN_ADD, NN_CLEAR, NN_LOAD } begins;
+        int64_t share, count, place;
+};
+/* Returns how many elements the nth unit has; those of a tied head and the embedding are the same. */
+int64_t nn_unit_elements(const struct nn_stage *, int nth);
+/* Return the address of one of those buffers. */
+void *nn_unit_weights(const struct nn_stage *, int buffer);
+void *nn_unit_gradients(const struct nn_stage *, int buffer);
+/* These enqueue a forward or backward as nn_forward and nn_backward do, of one unit. The units of a pass must
+ * follow each other. */
+void nn_forward_unit(struct nn_stage *, const struct nn_unit *unit, int micro_batch, int slot,
+                     bool loss_only);
+void nn_backward_unit(struct nn_stage *, const struct nn_unit *unit, int micro_batch, int slot, int gradient);
 
 /* Returns the output of one of the stage's chunks in a slot, (B, T, C): the activations that go to the next
  * stage. */

@@ -92,24 +92,41 @@ static void run(struct nn_stage *nn, struct exec_pass *pass, struct exec_frame f
         exec_run(nn, pass, &frame);
 }
 
-bool nn_forward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, bool loss_only)
+/* The layers of a span, whose `top` block is the last. */
+static bool pass_on(struct nn_stage *nn, const struct partition_span *span, int micro_batch, int input,
+                    int slot, bool loss_only)
 {
-        const struct stage part = partition_chunk(&nn->stage, chunk);
         const struct exec_list *lists = nn->exec->list[PASS_FORWARD];
         struct exec_pass pass = {0};
         group_begin(nn->device);
-        if (part.first)
+        if (span->embedding)
                 run(nn, &pass, embedding_frame(nn, micro_batch, slot), lists);
-        for (int block = chunk * part.layers; block < (chunk + 1) * part.layers; block++) {
+        for (int block = span->top + 1 - span->blocks; block <= span->top; block++) {
                 struct exec_frame frame = block_frame(nn, block, slot);
                 frame.x = block_input(nn, block, slot, input);
                 run(nn, &pass, frame, lists);
         }
-        if (part.last)
+        if (span->head)
                 run(nn, &pass, head_frame(nn, loss_only ? LAYER_VALIDATION : LAYER_HEAD, micro_batch, slot),
                     lists);
         group_end(nn->device);
         return pass.stopped;
+}
+
+static struct partition_span chunk_span(const struct nn_stage *nn, int chunk)
+{
+        const struct stage part = partition_chunk(&nn->stage, chunk);
+        return (struct partition_span){.parts = PART_BOTH,
+                                       .head = part.last,
+                                       .embedding = part.first,
+                                       .top = (chunk + 1) * part.layers - 1,
+                                       .blocks = part.layers};
+}
+
+bool nn_forward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, bool loss_only)
+{
+        const struct partition_span all = chunk_span(nn, chunk);
+        return pass_on(nn, &all, micro_batch, input, slot, loss_only);
 }
 
 /* ---- backward ---- */
@@ -264,13 +281,108 @@ bool nn_backward_part(struct nn_stage *nn, int micro_batch, int input, int slot,
 
 bool nn_backward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, int gradient)
 {
-        const struct stage part = partition_chunk(&nn->stage, chunk);
-        const struct partition_span all = {.parts = PART_BOTH,
-                                           .head = part.last,
-                                           .embedding = part.first,
-                                           .top = (chunk + 1) * part.layers - 1,
-                                           .blocks = part.layers};
+        const struct partition_span all = chunk_span(nn, chunk);
         struct exec_pass pass = {0};
         pass_back(nn, &pass, &(struct backward){micro_batch, input, slot, gradient, -1}, &all);
         return pass.stopped;
+}
+
+/* ---- units ---- */
+
+static int unit_layers(const struct nn_stage *nn)
+{
+        return nn->plan.unit_layers > 1 ? nn->plan.unit_layers : 1;
+}
+
+static struct partition_span unit_span(const struct nn_stage *nn, int nth)
+{
+        const int each = unit_layers(nn), layers = nn->stage.layers, units = (layers + each - 1) / each;
+        const int end = nth * each < layers ? nth * each : layers;
+        const bool ends = nth == 0 || nth > units;
+        return (struct partition_span){.parts = PART_BOTH,
+                                       .embedding = nth == 0,
+                                       .head = nth > units,
+                                       .top = nth == 0 ? -1 : end - 1,
+                                       .blocks = ends ? 0 : end - (nth - 1) * each};
+}
+
+int64_t nn_unit_elements(const struct nn_stage *nn, int nth)
+{
+        const struct partition_span span = unit_span(nn, nth);
+        const struct partition_units u = partition_units(&nn->gpt);
+        if (span.embedding || (span.head && nn->gpt.tied))
+                return u.embedding + (nn->gpt.tied ? u.head : 0);
+        if (span.head)
+                return u.head;
+        return partition_block_offset(&nn->gpt, &nn->stage, span.top + 1) -
+               partition_block_offset(&nn->gpt, &nn->stage, span.top + 1 - span.blocks);
+}
+
+void pass_offsets(struct nn_stage *nn)
+{
+        const struct partition_units u = partition_units(&nn->gpt);
+        const int64_t head = nn->parameters - u.head, each = unit_layers(nn);
+        for (int i = 0, block = 0; i < nn->tensor_count; i++) {
+                const int64_t offset = nn->tensors[i].offset;
+                int64_t begin = 0;
+                if (nn->plan.gathered && offset >= head) {
+                        begin = nn->gpt.tied ? head - u.embedding : head;
+                } else if (nn->plan.gathered && offset >= u.embedding) {
+                        while (partition_block_offset(&nn->gpt, &nn->stage, block + 1) <= offset)
+                                block++;
+                        begin = partition_block_offset(&nn->gpt, &nn->stage, (int)(block / each * each));
+                }
+                nn->pass_offsets[i] = offset - begin;
+        }
+}
+
+static char *unit_buffer(const struct nn_stage *nn, char *buffers, int which)
+{
+        const struct memory_layout *l = &nn->layout;
+        const int ends = nn->plan.end_buffers;
+        return buffers +
+               (which < ends ? which * l->ends[0] : l->ends[0] + l->ends[1] + (which - ends) * l->unit);
+}
+
+void *nn_unit_weights(const struct nn_stage *nn, int buffer)
+{
+        return unit_buffer(nn, nn->gathered, buffer);
+}
+
+void *nn_unit_gradients(const struct nn_stage *nn, int buffer)
+{
+        return unit_buffer(nn, nn->reduced, buffer);
+}
+
+void nn_forward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int slot,
+                     bool loss_only)
+{
+        const struct partition_span span = unit_span(nn, unit->nth);
+        nn->pass_weights = nn_unit_weights(nn, unit->weights);
+        pass_on(nn, &span, micro_batch, -1, slot, loss_only);
+}
+
+/* A reduce-scatter then adds what earlier micro-batches left, which is in this replica's part of the sums. */
+static void load_gradients(struct nn_stage *nn, const struct nn_unit *unit)
+{
+        const struct kernel sum = workload_load_gradients(unit->count, nn->plan.work.dtype);
+        struct kernel_args args = {
+                .p = {nn_at(nn, nn->pass_gradients, unit->share), nn_at(nn, nn->gradients, unit->place)}};
+        if (unit->count > 0)
+                kernels_launch(nn->device, sum, &args);
+}
+
+void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int slot,
+                      int gradient)
+{
+        const struct partition_span span = unit_span(nn, unit->nth);
+        struct exec_pass pass = {0};
+        nn->pass_gradients = nn_unit_gradients(nn, unit->gradients);
+        if (unit->weights >= 0)
+                nn->pass_weights = nn_unit_weights(nn, unit->weights);
+        if (unit->begins != NN_ADD)
+                kernels_clear(nn->device, nn->pass_gradients, nn_unit_elements(nn, unit->nth));
+        if (unit->begins == NN_LOAD)
+                load_gradients(nn, unit);
+        pass_back(nn, &pass, &(struct backward){micro_batch, -1, slot, gradient, -1}, &span);
 }

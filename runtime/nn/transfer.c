@@ -126,6 +126,16 @@ static bool own_next(const struct nn_stage *nn, struct own *own)
         return false;
 }
 
+/* As they are stored: all of them or, with ZeRO-3, what this replica has. */
+static void write_weights(struct nn_stage *nn, int64_t offset, int64_t count, const char *values)
+{
+        const int64_t e = work_element_bytes(&nn->plan.work);
+        if (!nn->plan.gathered)
+                to_device(nn, nn_at(nn, nn->weights, offset), values, count * e);
+        for (struct own own = own_begin(offset, count); nn->plan.gathered && own_next(nn, &own);)
+                to_device(nn, nn_at(nn, nn->weights, own.place), values + own.at * e, own.count * e);
+}
+
 /* A chunk. `full` and `rounded` are room for it. Half precision: the weights' rounding is this one's and
  * AdamW's. */
 static void write_chunk(struct nn_stage *nn, int64_t offset, int64_t count, const float *values, real *full,
@@ -137,8 +147,7 @@ static void write_chunk(struct nn_stage *nn, int64_t offset, int64_t count, cons
         if (mixed)
                 (nn->plan.work.dtype == DTYPE_BF16 ? bf16_from_floats : fp16_from_floats)(rounded, values,
                                                                                           count);
-        to_device(nn, nn_at(nn, nn->weights, offset), mixed ? (const void *)rounded : full,
-                  count * work_element_bytes(&nn->plan.work));
+        write_weights(nn, offset, count, mixed ? (const char *)rounded : (const char *)full);
         for (struct own own = own_begin(offset, count); nn->master && own_next(nn, &own);)
                 if (nn->plan.offload)
                         memcpy(nn->master + own.place, full + own.at, (size_t)own.count * sizeof *full);
@@ -162,15 +171,17 @@ static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float
 {
         /* Half precision is read only where it is trained. */
         assert(nn->master || !work_mixed(&nn->plan.work));
-        if (!nn->master)
+        const bool whole = !nn->master && !nn->plan.gathered;
+        const real *kept = nn->master ? nn->master : nn->weights;
+        if (whole)
                 to_host(nn, full, nn_at(nn, nn->weights, offset), count * (int64_t)sizeof *full);
         else if (nn->own)
                 memset(full, 0, (size_t)count * sizeof *full);
-        for (struct own own = own_begin(offset, count); nn->master && own_next(nn, &own);)
+        for (struct own own = own_begin(offset, count); !whole && own_next(nn, &own);)
                 if (nn->plan.offload)
-                        memcpy(full + own.at, nn->master + own.place, (size_t)own.count * sizeof *full);
+                        memcpy(full + own.at, kept + own.place, (size_t)own.count * sizeof *full);
                 else
-                        to_host(nn, full + own.at, nn->master + own.place, own.count * (int64_t)sizeof *full);
+                        to_host(nn, full + own.at, kept + own.place, own.count * (int64_t)sizeof *full);
         nn->device->ops->synchronize(nn->device);
         for (int64_t i = 0; i < count; i++)
                 out[i] = (float)full[i];

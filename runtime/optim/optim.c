@@ -20,7 +20,8 @@ void optim_norm(struct nn_stage *nn)
                 counts.expert_rank = 0;
         struct kernel norm = workload_norm(&nn->gpt, &counts, nn->plan.work.dtype);
         bool more = false;
-        for (int i = 0; i < nn->own_count; i++) {
+        const bool shared = nn->own && !nn->plan.gathered;
+        for (int i = 0; shared && i < nn->own_count; i++) {
                 const int64_t begin = nn->own[i].offset, end = begin + nn->own[i].count;
                 const int64_t count = (end < norm.m ? end : norm.m) - begin;
                 if (count <= 0)
@@ -29,8 +30,9 @@ void optim_norm(struct nn_stage *nn)
                                      nn_at(nn, nn->gradients, begin), count, more);
                 more = true;
         }
-        if (!nn->own) /* else a replica may have nothing, and the scalar is 0 as the batch began */
-                kernels_squared_norm(nn->device, &nn->scalars[NN_SQUARED_NORM], nn->gradients, norm.m, false);
+        if (!shared) /* else a replica may have nothing, and the scalar is 0 as the batch began */
+                kernels_squared_norm(nn->device, &nn->scalars[NN_SQUARED_NORM], nn->gradients,
+                                     norm.m < nn->kept ? norm.m : nn->kept, false);
 }
 
 void optim_check_overflow(struct nn_stage *nn, int64_t offset, int64_t count, double limit)
@@ -41,7 +43,7 @@ void optim_check_overflow(struct nn_stage *nn, int64_t offset, int64_t count, do
 
 void optim_clear(struct nn_stage *nn)
 {
-        kernels_clear(nn->device, nn->gradients, nn->parameters);
+        kernels_clear(nn->device, nn->gradients, nn->kept);
 }
 
 /* The largest fp16 is 65504. The sum of `replicas` gradients, and of two such sums where an embedding is

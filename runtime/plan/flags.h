@@ -81,8 +81,9 @@ struct flag {
          * value is parsed, or written, as one of those four. */
         int (*parse)(struct options *, const char *text, struct rv_error_info *err);
         void (*write)(const struct options *, char *text, size_t size);
-        /* Whether a report's "plan" has the flag: always, only if its value is not 0, or never. */
-        enum { REPORT_ALWAYS, REPORT_IF_SET, REPORT_NEVER } report;
+        /* Whether a report's "plan" has the flag: always, only if its value is not 0, only if it is not the
+         * default, or never. */
+        enum { REPORT_ALWAYS, REPORT_IF_SET, REPORT_IF_CHANGED, REPORT_NEVER } report;
         enum flag_sweep sweep;
         const struct flag_axis *axis; /* for SWEEP_LIST; else NULL */
         /* For a plan that does not fit its memory: stores the nth value that may be proposed in place of the

@@ -36,6 +36,9 @@ void options_init(struct options *options)
                 .policy = POLICY_AXONN,
                 .clip = 1.0,
                 .allreduce_buckets = 4,
+                .unit_layers = 1,
+                .prefetch = 1,
+                .reshard = true,
         };
 }
 
@@ -119,17 +122,6 @@ static int check_split(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
-/* What is built for models alone whose blocks are of one kind. */
-static int check_kinds(const struct options *o, struct rv_error_info *err)
-{
-        if (o->gpt.n_dense > 0 && o->zero == 3 && options_replicas(o) > 1)
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "--zero 3 is not built for a model like %s, whose first blocks have no experts",
-                        o->gpt.name);
-        return 0;
-}
-
 /* Parts of sequences: two pieces of equal lengths a rank, and no loss that needs all tokens of a micro-batch.
  */
 static int check_context(const struct options *o, struct rv_error_info *err)
@@ -170,6 +162,12 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         rc = check_context(o, err);
         if (rc)
                 return rc;
+        if (o->shard_replicas > 0 && o->dp % o->shard_replicas)
+                return rv_fail(err, RV_EPLAN,
+                               "--shard-replicas %d does not divide --dp %d: the replicas are groups of so "
+                               "many, which "
+                               "share parameters",
+                               o->shard_replicas, o->dp);
         if (o->sequence_parallel && (int64_t)o->micro_batch_size * options_work(o).seq_len % o->tp)
                 return rv_fail(
                         err, RV_EPLAN,
@@ -186,8 +184,6 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         rc = check_chunks(o, err);
         if (rc == 0)
                 rc = check_split(o, err);
-        if (rc == 0)
-                rc = check_kinds(o, err);
         if (rc)
                 return rc;
         rc = gpt_check_length(&o->gpt, o->seq_len, err);
@@ -316,6 +312,12 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .blocking = o->blocking,
                 .overlap_allreduce = o->overlap_allreduce && replicas > 1,
                 .zero = replicas > 1 ? o->zero : 0, /* one replica shares with nobody */
+                .sharers = o->zero == 3 && o->shard_replicas < replicas ? o->shard_replicas : 0,
+                .unit_layers = o->unit_layers,
+                .prefetch = o->prefetch,
+                .gathered = o->gather_each == GATHER_EACH_BATCH ? GATHERED_FOR_BATCH
+                            : o->reshard                        ? GATHERED_FOR_PASS
+                                                                : GATHERED_FOR_MICRO_BATCH,
                 .micro_batches = micro_batches(o),
                 .policy = o->policy,
                 .pipeline_limit = o->pipeline_limit,
@@ -349,6 +351,24 @@ static int64_t staged_gradients(const struct plan *plan, const struct stage *sta
         return plan->dp > 1 ? parameters : stage->first || stage->last ? plan->embedding_parameters : 0;
 }
 
+static struct core_units units_of(const struct options *o, const struct stage *stage)
+{
+        const struct partition_units units = partition_units(&o->gpt);
+        return (struct core_units){.blocks = stage->layers,
+                                   .dense = partition_dense(&o->gpt, stage),
+                                   .tied = o->gpt.tied,
+                                   .embedding = units.embedding,
+                                   .dense_block = units.dense,
+                                   .block = units.block,
+                                   .head = units.head};
+}
+
+/* Zero 3: a replica's shares of all units. */
+static int64_t kept_parameters(const struct plan *plan, const struct core_units *units)
+{
+        return core_unit_place(plan, units, core_units_of(plan, units).all);
+}
+
 struct core_stage options_core_stage(const struct options *o, int index, int shard)
 {
         const struct stage first = options_stage(o, index), stage = partition_shard(&first, o->tp, shard);
@@ -359,13 +379,8 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
                                   .slot_bytes = memory_layout(&o->gpt, &stage, &memory).slot};
         const struct plan plan = options_plan(o, false);
         if (plan.zero == 3) {
-                const struct partition_units units = partition_units(&o->gpt);
-                part.parameters = plan_share(&plan, part.parameters);
-                part.units = (struct core_units){.blocks = stage.layers,
-                                                 .embedding = units.embedding,
-                                                 .block = units.block,
-                                                 .head = units.head,
-                                                 .head_gradient = units.head_gradient};
+                part.units = units_of(o, &stage);
+                part.parameters = kept_parameters(&plan, &part.units);
         }
         part.replicated_count =
                 partition_summed(&o->gpt, &stage, o->sequence_parallel, &part.replicated_offset);
@@ -378,14 +393,28 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
         return part;
 }
 
-static int64_t shard_parameters(const struct plan *plan, int stage, int64_t parameters, int64_t experts)
+/* Zero: elements of the arrays of the optimizer. */
+static int64_t shard_parameters(const struct plan *plan, const struct options *o, const struct stage *stage)
 {
-        if (plan->zero == 3)
-                return plan_share(plan, parameters);
-        const struct core_stage part = {
-                .stage = stage, .parameters = parameters, .expert_parameters = experts};
+        const struct core_stage part = {.stage = stage->index,
+                                        .parameters = partition_parameters(&o->gpt, stage),
+                                        .expert_parameters = partition_expert_parameters(&o->gpt, stage)};
         const struct regions regions = regions_of(plan, &part);
         return regions_elements(&regions);
+}
+
+/* Zero 3: what a replica keeps, and buffers of units. */
+static void add_gathers(const struct plan *plan, const struct options *o, const struct stage *stage,
+                        struct memory_plan *memory)
+{
+        const struct core_units units = units_of(o, stage);
+        const struct core_gathers gathers = core_gathers(plan, &units);
+        memory->gathered = true;
+        memory->shard_parameters = kept_parameters(plan, &units);
+        memory->unit_layers = o->unit_layers;
+        memory->end_buffers = gathers.ends;
+        memory->weight_buffers = gathers.weights;
+        memory->unit_gradient_buffers = gathers.gradients;
 }
 
 struct memory_plan options_memory(const struct options *o, int stage)
@@ -394,8 +423,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
         struct core_limits limits = core_limits(&plan, stage);
         struct stage part = options_stage(o, stage);
         int64_t parameters = partition_parameters(&o->gpt, &part);
-        const int64_t experts = partition_expert_parameters(&o->gpt, &part);
-        return (struct memory_plan){
+        struct memory_plan memory = {
                 .work = options_work(o),
                 .micro_batches = plan.micro_batches,
                 .slots = limits.slots,
@@ -408,10 +436,12 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .deferred_layers = o->deferred_layers,
                 .stage_messages = plan.stage_messages,
                 .staged_gradients = staged_gradients(&plan, &part, parameters),
-                .shard_parameters = plan.zero ? shard_parameters(&plan, stage, parameters, experts) : 0,
-                .gathered = plan.zero == 3,
+                .shard_parameters = plan.zero == 1 ? shard_parameters(&plan, o, &part) : 0,
                 .offload = o->offload,
                 .update_parameters = o->offload ? core_update_parameters(&plan, parameters) : 0,
                 .update_buffers = o->offload ? PLAN_UPDATE_BUFFERS : 0,
         };
+        if (plan.zero == 3)
+                add_gathers(&plan, o, &part, &memory);
+        return memory;
 }

@@ -23,6 +23,8 @@ enum options_fusion { FUSION_AUTO, FUSION_ON, FUSION_OFF };
 enum route { ROUTE_AUTO, ROUTE_DIRECT, ROUTE_STAGED, ROUTES };
 const char *route_name(enum route route); /* "auto", "direct", "staged" */
 
+enum gather_each { GATHER_EACH_MICRO_BATCH, GATHER_EACH_BATCH };
+
 /* One plan. Texts are those of argv, not copies. What is said to be resolved is set by options_resolve. */
 struct options {
         struct gpt gpt;    /* resolved: the model */
@@ -51,6 +53,13 @@ struct options {
         bool overlap_allreduce; /* gradients are summed while the last backward goes on */
         /* What the replicas share: 0 nothing, 1 the optimizer, 3 weights and gradients, too. */
         int zero;
+        /* Zero 3: blocks of a unit; units gathered ahead; weights are freed after a unit's forward; and
+         * whether they are gathered, and gradients reduced, for each micro-batch or once a batch. */
+        int unit_layers, prefetch;
+        /* Hybrid shards: how many neighbouring replicas share, of whom other groups have the same; 0: all. */
+        int shard_replicas;
+        bool reshard;
+        enum gather_each gather_each;
         enum plan_order order;
         int split; /* how layers are split over stages: see SPLIT_EVEN below */
         enum options_fusion fusion;

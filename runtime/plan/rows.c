@@ -19,6 +19,9 @@ static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const routes[] = {
         [ROUTE_AUTO] = "auto", [ROUTE_DIRECT] = "direct", [ROUTE_STAGED] = "staged", NULL};
 static const char *const ways_of_messages[] = {"async", "blocking", NULL};
+static const char *const switched[] = {"off", "on", NULL};
+static const char *const times_to_gather[] = {
+        [GATHER_EACH_MICRO_BATCH] = "micro-batch", [GATHER_EACH_BATCH] = "batch", NULL};
 static const char *const orders[] = {[ORDER_STAGES] = "stages", [ORDER_REPLICAS] = "replicas", NULL};
 
 const char *route_name(enum route route)
@@ -201,7 +204,7 @@ static int parse_zero(struct options *o, const char *text, struct rv_error_info 
         if (strcmp(text, "2") == 0)
                 return rv_fail(err, RV_ENOTBUILT,
                                "--zero 2 is not built yet: --zero 1 shares the optimizer among the replicas, "
-                               "and --zero 3, in predictions, parameters and gradients too");
+                               "and --zero 3 parameters and gradients too");
         int which = 0, rc = parse_name("--zero", text, names, &which, err);
         if (rc == 0)
                 o->zero = stages[which];
@@ -255,6 +258,11 @@ static bool has_stages(const struct options *o)
 static bool has_replicas(const struct options *o)
 {
         return options_replicas(o) > 1;
+}
+
+static bool gathers_units(const struct options *o)
+{
+        return o->zero == 3 && has_replicas(o);
 }
 
 static bool has_stages_and_replicas(const struct options *o)
@@ -569,8 +577,7 @@ static const struct flag flags[] = {
          .propose = propose_zero,
          .help = "What the replicas share between them: 0, nothing, the default; 1: the optimizer (each updates its "
                  "part of the parameters; gradients are reduce-scattered, weights all-gathered); 3: weights and "
-                 "gradients too, which are gathered and reduced layer by layer (in a prediction only; for --pp 1 and "
-                 "--tp 1)",
+                 "gradients too, which are gathered and reduced layer by layer (FSDP; for --pp 1 and --tp 1)",
          LIST(.argument = "STAGE,...", .help = "What replicas share, such as 0,1 (default 0)", .all = VALUES(0, 1, 3),
               .megatron = VALUES(0, 1), .matters = has_replicas, .label = "zero %s", .label_default = true),
          CONFLICTS({{{"zero", IS, 3}, {"pp", ABOVE, 1}}, .code = RV_EPLAN,
@@ -580,7 +587,54 @@ static const struct flag flags[] = {
                     .sentence = "--zero 3 is for --pp 1 and --tp 1: its replicas, here of {pp} and {tp}, gather every "
                                 "layer whole"},
                    {{{"zero", IS, 3}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
-                    .sentence = "{schedule} with --zero 3 is not built yet"})},
+                    .sentence = "{schedule} with --zero 3 is not built yet"},
+                   {{{"zero", IS, 3}, {"offload-activations", IS, true}}, .also = goes_by_arrival, .code = RV_EPLAN,
+                    .sentence = "--zero 3 --offload-activations needs a schedule whose order is fixed, such as 1f1b: "
+                                "<schedule> works on whatever is back first, on which replicas could disagree"})},
+        {.name = "unit-layers", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, unit_layers),
+         FROM(1, LARGEST_LAYERS), .report = REPORT_IF_CHANGED,
+         .help = "With --zero 3: blocks that are gathered at once, as one unit (default 1)",
+         LIST(.argument = "N,N,...", .help = "With --zero 3: blocks of a unit (default 1)", .all = VALUES(1),
+              .megatron = VALUES(1), .matters = gathers_units, .label = "%s layers a unit"),
+         CONFLICTS({{{"unit-layers", ABOVE, 1}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
+                    .sentence = "{unit-layers} is for --zero 3, which gathers layers", .unpaired = true})},
+        {.name = "shard-replicas", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, shard_replicas),
+         FROM(1, LARGEST_GRID), .report = REPORT_IF_SET,
+         .help = "With --zero 3, hybrid shards (HSDP): groups of N replicas of neighbouring numbers share parameters, and "
+                 "replicas of different groups sum what they have alike once a batch (default: all replicas share); N "
+                 "must divide D",
+         .sweep = SWEEP_FIXED,
+         CONFLICTS({{{"shard-replicas", ABOVE, 0}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
+                    .sentence = "{shard-replicas} is for --zero 3, which shares parameters", .unpaired = true})},
+        {.name = "prefetch", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, prefetch),
+         FROM(0, LARGEST_LAYERS), .report = REPORT_IF_CHANGED,
+         .help = "With --zero 3: units whose weights are gathered ahead, beside the work of the one before (default 1; "
+                 "0: none)",
+         LIST(.argument = "N,N,...", .help = "With --zero 3: units gathered ahead (default 1)", .all = VALUES(1),
+              .megatron = VALUES(1), .matters = gathers_units, .label = "%s ahead"),
+         CONFLICTS({{{"prefetch", IS_NOT, 1}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
+                    .sentence = "{prefetch} is for --zero 3, which gathers layers", .unpaired = true})},
+        {.name = "reshard-after-forward", .argument = "WHEN", .scope = FLAG_OF_MANY, AT(STORE_BOOL, reshard),
+         .names = switched, .report = REPORT_IF_CHANGED,
+         .help = "With --zero 3: on, the default: weights are freed after a unit's forward, and gathered again for its "
+                 "backward; off: they stay until that is done",
+         LIST(.argument = "WHEN,...", .help = "With --zero 3: whether weights are freed between forward and backward, on "
+              "(default), off, or both in a list", .all = VALUES(true), .megatron = VALUES(true),
+              .matters = gathers_units, .label = "reshard %s"),
+         CONFLICTS({{{"reshard-after-forward", IS, false}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
+                    .sentence = "{reshard-after-forward} is for --zero 3, which gathers layers", .unpaired = true},
+                   {{{"reshard-after-forward", IS, false}, {"gather-each", IS, GATHER_EACH_BATCH}}, .code = RV_EPLAN,
+                    .sentence = "{reshard-after-forward} is for --gather-each micro-batch: once a batch weights stay "
+                                "anyway", .unpaired = true})},
+        {.name = "gather-each", .argument = "WHAT", .scope = FLAG_OF_MANY, AT(STORE_INT, gather_each),
+         .names = times_to_gather, .report = REPORT_IF_CHANGED,
+         .help = "With --zero 3: weights are gathered, and gradients reduced, for each micro-batch, the default, or once "
+                 "a batch: then both are whole until its end",
+         LIST(.argument = "WHAT,...", .help = "With --zero 3: what layers are gathered for, micro-batch (default), batch, "
+              "or both in a list", .all = VALUES(GATHER_EACH_MICRO_BATCH), .megatron = VALUES(GATHER_EACH_MICRO_BATCH),
+              .matters = gathers_units, .label = "each %s"),
+         CONFLICTS({{{"gather-each", IS, GATHER_EACH_BATCH}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
+                    .sentence = "{gather-each} is for --zero 3, which gathers layers", .unpaired = true})},
         {.name = "order", .argument = "WHICH", .scope = FLAG_OF_MANY, AT(STORE_INT, order), .names = orders,
          .help = "Which ranks are neighbours, after the shards of a stage: stages of a pipeline (default), or "
                  "replicas of a stage",

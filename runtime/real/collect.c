@@ -92,19 +92,26 @@ static const struct tensor *find_tensor(const struct tensor *tensors, int count,
         return NULL;
 }
 
-/* ZeRO-1, mixed precision: each replica has a share of the master parameters, and zeros elsewhere; the sum is
+/* Each replica has a share of the master parameters, or with ZeRO-3 of all, and zeros elsewhere; the sum is
  * all of them. */
 static bool is_shared(const struct nn_stage *nn)
 {
-        return nn->own && nn->master;
+        return nn->own && (nn->master || nn->plan.gathered);
 }
 
-static void read_tensor(struct net *net, struct nn_stage *nn, const struct tensor *tensor, float *out)
+/* Those that have all shares together. */
+static enum net_group sharers_of(const struct plan *plan, const struct tensor *tensor)
+{
+        return tensor->expert ? NET_EXPERT_DATA : plan_hybrid(plan) ? NET_SHARERS : NET_DATA;
+}
+
+static void read_tensor(struct net *net, const struct plan *plan, struct nn_stage *nn,
+                        const struct tensor *tensor, float *out)
 {
         const struct tensor *here = find_tensor(nn->tensors, nn->tensor_count, tensor->id);
         nn_read_parameters(nn, here->offset, tensor->elements, out);
         if (is_shared(nn))
-                collect_sum(net, out, tensor->elements, tensor->expert ? NET_EXPERT_DATA : NET_DATA);
+                collect_sum(net, out, tensor->elements, sharers_of(plan, tensor));
 }
 
 /* The part of a tensor that one shard has, in `parts`, room for all of a stage's; and the first replica that
@@ -150,7 +157,7 @@ static void gather_tensor(struct net *net, const struct plan *plan, const struct
                 if (!values)
                         abort();
                 if (reads)
-                        read_tensor(net, nn, t, values);
+                        read_tensor(net, plan, nn, t, values);
                 if (from != 0 && (net->rank == from || net->rank == 0))
                         transfer(net, values, t->elements * (int64_t)sizeof *values, from, 0);
                 for (int64_t i = 0; whole && i < t->elements; i++) {

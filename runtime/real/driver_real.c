@@ -118,16 +118,17 @@ static void inject_overflow(struct driver_real *d, int token)
         const uint16_t *infinity = &infinities[d->nn->plan.work.dtype];
         d->injecting = token;
         d->device->ops->copy(d->device, DEVICE_HOST_TO_DEVICE,
-                             nn_at(d->nn, d->nn->gradients, d->nn->parameters - 1), infinity,
-                             sizeof *infinity);
+                             nn_at(d->nn, d->nn->gradients, d->nn->kept - 1), infinity, sizeof *infinity);
         d->device->ops->record(d->device, DEVICE_HOST_TO_DEVICE, token);
 }
 
 static void check_overflow(struct driver_real *d, int token)
 {
         const struct op *op = &d->ops[token];
+        /* Zero 3: they are sums already, of all or of a group, which have overflowed if anything has. */
+        const int to_sum = d->plan.zero == 3 ? d->plan.dp / plan_share_ranks(&d->plan) : d->plan.dp;
         optim_check_overflow(d->nn, op->offset, op->count,
-                             optim_overflow_limit(d->plan.dp, d->nn->plan.work.dtype));
+                             optim_overflow_limit(to_sum, d->nn->plan.work.dtype));
         d->device->ops->record(d->device, DEVICE_COMPUTE, token);
 }
 
@@ -158,8 +159,37 @@ static bool issue_pass(struct driver_real *d, const struct op *op)
                                 (enum kernel_part)op->parts);
 }
 
+_Static_assert((int)GRADIENTS_CLEAR == (int)NN_CLEAR && (int)GRADIENTS_LOAD == (int)NN_LOAD,
+               "what a unit's backward begins with is the same in the core and in nn");
+
+/* Zero 3: a part is a unit. */
+static void issue_unit(struct driver_real *d, const struct op *op)
+{
+        struct nn_stage *nn = d->nn;
+        const int last = op->kind == OP_BACKWARD ? d->units - 1 : 0;
+        struct nn_unit unit = {.nth = last ? last - op->segment : op->segment,
+                               .weights = op->gathered,
+                               .gradients = op->reduced,
+                               .begins = (enum nn_begin)op->begins,
+                               .place = op->place};
+        if (op->kind == OP_FORWARD) {
+                nn_forward_unit(nn, &unit, op->micro_batch, op->slot, d->plan.forward_only);
+                return;
+        }
+        const struct plan_range own =
+                plan_own(&d->plan, plan_unit_group(&d->plan), plan_replica(&d->plan, d->net->rank),
+                         nn_unit_elements(nn, unit.nth));
+        unit.share = own.begin;
+        unit.count = own.count;
+        nn_backward_unit(nn, &unit, op->micro_batch, op->slot, op->gradient);
+}
+
 static void issue_part(struct driver_real *d, struct op *op)
 {
+        if (d->plan.zero == 3) {
+                issue_unit(d, op);
+                return;
+        }
         op->more = issue_pass(d, op);
         if (op->more)
                 op->group = price_group(d->nn->collective->kind);
@@ -315,18 +345,47 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
         }
 }
 
+/* Zero 3: a unit's weights, from the replicas' shares of them, or its gradients, to these. */
+static void issue_unit_collective(struct driver_real *d, const struct op *op)
+{
+        const struct net_ops *net = d->net->ops;
+        struct nn_stage *nn = d->nn;
+        const enum net_group group = op->group == GROUP_SHARERS ? NET_SHARERS : NET_DATA;
+        if (op->kind == OP_ALL_GATHER)
+                net->iall_gather(d->net, nn_unit_weights(nn, op->gathered), nn_at(nn, nn->weights, op->place),
+                                 op->count, stored_type(d), group, op->serial);
+        else
+                net->ireduce_scatter(d->net, nn_unit_gradients(nn, op->reduced),
+                                     nn_at(nn, nn->gradients, op->place), op->count, stored_type(d), group,
+                                     op->serial);
+}
+
+/* Whether other ranks have the gradients that this one has the norm of, and count them. */
+static bool counted_elsewhere(const struct plan *plan, int rank)
+{
+        if (plan->zero == 1)
+                return false;
+        return plan_replica(plan, rank) >=
+               (plan->zero == 3 ? plan_share_ranks(plan) : plan_expert_ranks(plan));
+}
+
 static void issue_collective(struct driver_real *d, const struct op *op)
 {
         static const enum net_group groups[] = {[GROUP_EMBEDDING] = NET_EMBEDDING,
                                                 [GROUP_DATA] = NET_DATA,
                                                 [GROUP_TENSOR] = NET_TENSOR,
-                                                [GROUP_EXPERT_DATA] = NET_EXPERT_DATA};
+                                                [GROUP_EXPERT_DATA] = NET_EXPERT_DATA,
+                                                [GROUP_SHARE_DATA] = NET_SHARE_DATA};
         const struct net_ops *net = d->net->ops;
         double *scalars = d->nn->scalars;
+        if (op_of_pass(op)) {
+                issue_unit_collective(d, op);
+                return;
+        }
         switch (op->kind) {
         case OP_REDUCE_SCALARS:
-                if (plan_replica(&d->plan, d->net->rank) >= plan_expert_ranks(&d->plan) && !d->plan.zero)
-                        scalars[NN_SQUARED_NORM] = 0; /* others hold the same gradients, and count them */
+                if (counted_elsewhere(&d->plan, d->net->rank))
+                        scalars[NN_SQUARED_NORM] = 0;
                 if (plan_shard(&d->plan, d->net->rank) > 0)
                         scalars[NN_LOSS] = 0; /* all shards know the same loss */
                 net->iallreduce(d->net, &scalars[NN_LOSS], 2, NET_DOUBLE, NET_WORLD, op->serial);
@@ -387,7 +446,7 @@ static void real_issue(void *world, const struct op *op)
                 issue_tensor(d, op);
                 break;
         case OP_CHECK_OVERFLOW:
-                if (d->inject_overflow && op->offset + op->count == d->nn->parameters)
+                if (d->inject_overflow && op->offset + op->count == d->nn->kept)
                         inject_overflow(d, token);
                 else
                         check_overflow(d, token);

@@ -536,6 +536,8 @@ static void make_groups(const struct run *run)
         colours[NET_EXPERTS] = plan.ep > 1 ? plan_group(&plan, rank, GROUP_EXPERTS).first : -1;
         colours[NET_EXPERT_DATA] = plan.ep > 1 ? plan_group(&plan, rank, GROUP_EXPERT_DATA).first : -1;
         colours[NET_CONTEXT] = plan.cp > 1 ? plan_group(&plan, rank, GROUP_CONTEXT).first : -1;
+        colours[NET_SHARERS] = plan_hybrid(&plan) ? plan_group(&plan, rank, GROUP_SHARERS).first : -1;
+        colours[NET_SHARE_DATA] = plan_hybrid(&plan) ? plan_group(&plan, rank, GROUP_SHARE_DATA).first : -1;
         net_mpi_groups(run->net, colours);
 }
 

@@ -36,23 +36,62 @@ static struct core_stage core_stage(const struct trainer *t)
         return part;
 }
 
-/* Zero: tells the stage which parameters it updates. */
+/* Zero 3: of a unit, elements [begin, end) of which are the flat ones from `offset` on, this replica's. */
+static void add_piece(struct trainer *t, struct plan_range own, int64_t begin, int64_t end, int64_t offset,
+                      int64_t place)
+{
+        const int64_t from = own.begin > begin ? own.begin : begin,
+                      to = own.begin + own.count < end ? own.begin + own.count : end;
+        if (from < to)
+                t->own[t->own_count++] =
+                        (struct nn_own){offset + from - begin, to - from, place + from - own.begin};
+}
+
+/* A unit is one range of the flat buffer, but for a tied head's own parameters, which are at its end. */
+static void share_units(struct trainer *t, const struct core_stage *stage)
+{
+        const struct core_units *units = &stage->units;
+        const int count = core_units_of(&t->plan, units).all, replica = plan_replica(&t->plan, t->net->rank);
+        int64_t offset = 0;
+        for (int unit = 0; unit < count; unit++) {
+                const int64_t elements = core_unit_parameters(&t->plan, units, unit),
+                              place = core_unit_place(&t->plan, units, unit),
+                              here = unit == 0 ? units->embedding : elements;
+                const struct plan_range own =
+                        plan_own(&t->plan, plan_unit_group(&t->plan), replica, elements);
+                add_piece(t, own, 0, here, offset, place);
+                add_piece(t, own, here, elements, t->nn->parameters - units->head, place);
+                offset += here;
+        }
+}
+
+static void share_chunks(struct trainer *t, const struct core_stage *stage)
+{
+        const struct regions regions = regions_of(&t->plan, stage);
+        for (int i = 0; i < regions_chunks(&regions); i++) {
+                const struct region_range own = regions_own(&regions, i);
+                t->own[t->own_count++] = (struct nn_own){own.offset, own.count, own.place};
+        }
+}
+
+/* Zero: tells the stage which parameters it updates, with zero 3 those that it keeps. */
 static int open_shares(struct trainer *t, struct rv_error_info *err)
 {
         if (!t->plan.zero)
                 return 0;
         const struct core_stage stage = core_stage(t);
         const struct regions regions = regions_of(&t->plan, &stage);
-        const int chunks = regions_chunks(&regions);
-        t->own = calloc((size_t)chunks, sizeof *t->own);
+        const int most =
+                t->plan.zero == 3 ? core_units_of(&t->plan, &stage.units).all + 1 : regions_chunks(&regions);
+        t->own = calloc((size_t)most, sizeof *t->own);
         if (!t->own)
-                return rv_fail(err, RV_ESYSTEM, "no host memory for the shares of %d chunks", chunks);
-        for (int i = 0; i < chunks; i++) {
-                const struct region_range own = regions_own(&regions, i);
-                t->own[i] = (struct nn_own){own.offset, own.count, own.place};
-        }
-        t->nn->own = t->own;
-        t->nn->own_count = chunks;
+                return rv_fail(err, RV_ESYSTEM, "no host memory for the shares of %d ranges", most);
+        if (t->plan.zero == 3)
+                share_units(t, &stage);
+        else
+                share_chunks(t, &stage);
+        if (!nn_set_own(t->nn, t->own, t->own_count))
+                return rv_fail(err, RV_ESYSTEM, "no host memory for what %d ranges are decayed", most);
         return 0;
 }
 
@@ -70,6 +109,7 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
                 .loss_scale = 1,
         };
         const struct core_stage stage = core_stage(t);
+        lane->driver.units = core_units_of(&t->plan, &stage.units).blocks + 2;
         lane->core = malloc(core_bytes(&lane->driver.plan, &stage));
         if (!lane->core)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the schedule");

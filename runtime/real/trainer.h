@@ -60,8 +60,9 @@ struct trainer {
         struct plan plan; /* of training; this rank's place follows from it and net->rank */
         struct device *device;
         struct nn_stage *nn;
-        struct nn_own *own;        /* with ZeRO: which parameters this rank updates; else NULL */
-        struct weight_files *init; /* until they are loaded; NULL: initial weights are random */
+        struct nn_own *own; /* [own_count], with ZeRO: which parameters this rank updates; else NULL */
+        int own_count;
+        struct weight_files *init;               /* until they are loaded; NULL: initial weights are random */
         uint64_t init_checksums[LOAD_CHECKSUMS]; /* of what this rank loaded */
         struct data data;                        /* all of it; each replica draws its own sequences */
         struct trainer_lane train, validate;

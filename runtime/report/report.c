@@ -76,7 +76,8 @@ static json_t *flag_json(const struct flag *flag, const struct options *o)
 json_t *report_plan_json(const struct options *given)
 {
         const struct plan core = options_plan(given, false);
-        struct options o = *given;
+        struct options o = *given, defaults;
+        options_init(&defaults);
         o.pipeline_limit = o.policy == POLICY_AXONN ? core_pipeline_limit(&core) : 0;
         o.fusion = o.fused ? FUSION_ON : FUSION_OFF;
         o.messages = core.stage_messages ? ROUTE_STAGED : ROUTE_DIRECT;
@@ -87,7 +88,8 @@ json_t *report_plan_json(const struct options *given)
         for (int i = 0; i < count; i++) {
                 char key[32];
                 if (flags[i].report == REPORT_NEVER ||
-                    (flags[i].report == REPORT_IF_SET && flag_is_zero(&flags[i], &o)))
+                    (flags[i].report == REPORT_IF_SET && flag_is_zero(&flags[i], &o)) ||
+                    (flags[i].report == REPORT_IF_CHANGED && flag_equal(&flags[i], &o, &defaults)))
                         continue;
                 snprintf(key, sizeof key, "%s", flags[i].name);
                 for (char *dash; (dash = strchr(key, '-'));)

@@ -55,6 +55,15 @@ int core_chunk_slots(const struct plan *plan, int stage, int chunk)
                        : policy_get(plan->policy)->stored(plan, stage, chunk, core_pipeline_limit(plan));
 }
 
+static size_t gathered_bytes(const struct plan *plan, const struct core_stage *part)
+{
+        if (!gather_planned(plan))
+                return 0;
+        const struct core_gathers g = core_gathers(plan, &part->units);
+        return (size_t)(g.ends + g.weights) * sizeof(struct gathered) +
+               (size_t)(g.ends + g.gradients) * sizeof(int);
+}
+
 static size_t table_bytes(const struct plan *plan, const struct core_stage *part)
 {
         struct core_limits l = core_limits(plan, part->stage);
@@ -65,7 +74,8 @@ static size_t table_bytes(const struct plan *plan, const struct core_stage *part
                       (chunks > 1 ? chunks + 1 : 0) + (size_t)optimizer_chunks(plan, part);
         const size_t deferred = (size_t)l.deferred * (sizeof(struct deferred) + sizeof(int));
         const size_t used = 5; /* a count for each table of users */
-        return buffers * sizeof(struct arrival) + (ints + used) * sizeof(int) + deferred;
+        return buffers * sizeof(struct arrival) + (ints + used) * sizeof(int) + deferred +
+               gathered_bytes(plan, part);
 }
 
 size_t core_bytes(const struct plan *plan, const struct core_stage *stage)

@@ -20,10 +20,12 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->bucket_parameters >= 1 && plan->allreduce_buckets >= 1 && part->parameters >= 1);
         assert(plan->mixed || !plan->offload);
         assert(plan->dp % plan_expert_ranks(plan) == 0 && plan->dp % plan_context_ranks(plan) == 0);
+        assert(plan->dp % plan_share_ranks(plan) == 0 && (plan->zero == 3 || !plan_hybrid(plan)));
         assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0
                                                   : plan->virtual_stages == 1);
-        assert(plan->zero != 3 || (plan->pp == 1 && plan->tp == 1 && plan->ep <= 1 &&
-                                   !policy_get(plan->policy)->deferred && part->units.blocks > 0));
+        assert(plan->zero != 3 ||
+               (plan->pp == 1 && plan->tp == 1 && plan->ep <= 1 && !policy_get(plan->policy)->deferred &&
+                part->units.blocks > 0 && plan->prefetch >= 0));
         assert(!plan->overlap_allreduce ||
                (plan->zero == 0 && plan->tp == 1 && plan->ep <= 1 && plan->virtual_stages == 1));
         assert(part->replica >= 0 && part->replica < plan->dp);
@@ -45,6 +47,8 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         core->expert_parameters = part->expert_parameters;
         core->limits = core_limits(plan, stage);
         core->units = part->units;
+        if (gather_planned(plan))
+                core->gathers = core_gathers(plan, &part->units);
         return core;
 }
 
@@ -60,7 +64,7 @@ void core_start(struct core *core)
         core->send_activation = core->send_gradient = -1;
         core->arrivals = 0;
         core->exchanging = 0;
-        assert(core->gather.units == 0);
+        assert(core->gather.units == 0 && gather_idle(core));
         core_clear_tables(core);
         activations_start(core);
         optimizer_start(core);
@@ -74,6 +78,8 @@ struct op core_new_op(enum op_kind kind)
                                        .host_slot = -1,
                                        .gradient = -1,
                                        .deferred = -1,
+                                       .gathered = -1,
+                                       .reduced = -1,
                                        .bucket = -1,
                                        .buffer = -1};
         struct op op;
@@ -334,8 +340,7 @@ static bool next_compute(struct core *core, struct op *op)
                 *op = begin_backward(core, view.backward_ready);
                 take(core, backward_at);
         }
-        gather_begin(core, op);
-        return true;
+        return gather_begin(core, op);
 }
 
 static bool next_load(struct core *core, struct op *op)
@@ -520,7 +525,7 @@ void core_complete(struct core *core, const struct op *done)
 bool core_pipeline_done(const struct core *core)
 {
         int done = core->plan.forward_only ? core->forwards_done : core->weights_done;
-        return done == plan_vmbs(&core->plan);
+        return done == plan_vmbs(&core->plan) && gather_idle(core);
 }
 
 bool core_done(const struct core *core)

@@ -81,14 +81,36 @@ struct core_stage {
         /* Of them, those of experts that are spread over replicas (plan.ep above 1): the first ones. */
         int64_t expert_parameters;
         int replica; /* below plan.dp; with ZeRO it decides which shares are this rank's */
-        /* For ZeRO-3 only, see gather.c. `blocks` is how many blocks the stage has, at least 1; the others
-         * are parameters of the units that are gathered whole before they are computed: the embedding, each
-         * block, the head. `head_gradient` counts those of the head whose gradients are reduced when its
-         * backward is done (a tied head's other gradients are the embedding's). */
+        /* For ZeRO-3 only, see gather.c. The stage has `blocks` blocks, at least 1, of which the first
+         * `dense` are of another size; the other members are parameters: of the embedding, a block, the
+         * head's own. `tied`: the head works with the embedding's as well, so that these and its own are one
+         * unit. */
         struct core_units {
-                int64_t blocks, embedding, block, head, head_gradient;
+                int blocks, dense;
+                bool tied;
+                int64_t embedding, dense_block, block, head;
         } units;
 };
+
+/* ZeRO-3: what a stage is gathered in. Unit 0 is the embedding, with a tied head's own parameters behind it;
+ * then come `blocks` units of blocks; a head that is not tied is the last one. core_units_of returns how many
+ * there are of both. */
+struct core_unit_counts {
+        int blocks, all;
+};
+struct core_unit_counts core_units_of(const struct plan *plan, const struct core_units *units);
+/* Returns the parameters of a unit; and where this replica keeps its share of them (plan_own), behind the
+ * shares of the units before. Shares are of equal size on all replicas, rounded up. Of one unit more than
+ * there are: what a replica keeps in all. */
+int64_t core_unit_parameters(const struct plan *plan, const struct core_units *units, int unit);
+int64_t core_unit_place(const struct plan *plan, const struct core_units *units, int unit);
+
+/* ZeRO-3: buffers of whole units. The first `ends` are for the embedding and the head (1: both take turns in
+ * it, or are one unit), so many more are for units of blocks; and so are those of gradients. */
+struct core_gathers {
+        int ends, weights, gradients;
+};
+struct core_gathers core_gathers(const struct plan *plan, const struct core_units *units);
 
 /* Returns the bytes that core_init needs. */
 size_t core_bytes(const struct plan *plan, const struct core_stage *stage);

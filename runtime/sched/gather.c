@@ -1,21 +1,35 @@
-/* ZeRO-3 (Rajbhandari et al. 2020): every replica has a share of each layer's weights and gradients. A
- * forward or backward is a chain of units, the embedding, each block and the head: a unit's weights are
- * all-gathered before it is computed, and backward its gradients are reduced to their shares, scattered, when
- * it has been.
+/* ZeRO-3 (Rajbhandari et al. 2020), or FSDP: every replica has a share of each unit's weights and gradients,
+ * and a forward or backward is a chain of units: the embedding, blocks (plan.unit_layers of them at once),
+ * the head. A unit's weights are all-gathered into a buffer before it is computed; backward, its gradients
+ * are made in a buffer, and reduced to their shares, scattered, when it has been computed.
  *
- * Weights come one unit ahead: the next unit's are gathered from when this one's work begins, so two units'
- * are there at most. A unit's gradients are reduced from the end of its work on, behind the weights that were
- * asked for before. The head's weights are still there when its backward begins, and an embedding's backward
- * needs none. Of a tied head only the LayerNorm's gradients are reduced with it: the others are the
- * embedding's too, and complete at the end.
+ * Weights are gathered up to plan.prefetch units ahead of the one that is computed, as buffers allow; none
+ * ahead: when nothing is computed. What is still in a buffer is not gathered again: the last units of a
+ * forward, as many as there are buffers, are there for its backward; and where weights stay for a micro-batch
+ * or the batch every unit has a buffer of its own. A unit is freed after its backward, unless it stays for
+ * the batch. An embedding's backward needs no weights. Behind a backward the weights of the next forward are
+ * gathered ahead, if it is sure that one follows.
+ *
+ * A pass is over when its last unit has been computed: the gradients of its last units are reduced beside
+ * what follows. Their buffers are two, so that a unit's work and the reduction of the one before overlap. The
+ * first micro-batch's gradients begin as zeros, the next ones' with what the replica's share has by then: a
+ * reduce-scatter then leaves the sum of all so far. Where weights stay for the batch gradients do, too, each
+ * unit's in a buffer of its own, and are reduced in the last backward only. A tied head's gradients are the
+ * embedding's, and stay from its backward to that one's.
+ *
+ * Hybrid shards (HSDP): groups of plan.sharers replicas each share all of it, and gather and reduce among
+ * themselves; replicas of different groups that have the same share sum it when the pipeline is over
+ * (optimizer.c).
+ *
+ * All collectives are issued when a unit's work begins or ends, never when another collective does, so their
+ * order is the same on every replica, however long each takes. Replicas must go through their micro-batches
+ * in the same order too; on the one stage that there is every policy has one.
  *
  * If the plan's communication blocks, gradients are reduced before anything goes on: the next unit's weights
- * are asked for, and its work begins, after that.
- *
- * The compute lane is taken from the first weights to the last gradients, so the rest of the core sees one
- * operation. Replicas must go through their micro-batches in the same order, because a lane keeps its order;
- * on the one stage that there is every policy has one. */
+ * are asked for, and its work begins, after that. */
 #include "runtime/sched/state.h"
+
+#include "runtime/base/minmax.h"
 
 #include <assert.h>
 #include <string.h>
@@ -25,139 +39,360 @@ bool gather_planned(const struct plan *plan)
         return plan->zero == 3;
 }
 
-/* The unit that is the nth of the pass under way: 0 is the embedding, on a stage that has it, and so on. */
-static bool is_embedding(const struct core *core, int nth)
+/* ---- units ---- */
+
+static int layers_of(const struct plan *plan)
+{
+        return plan->unit_layers > 1 ? plan->unit_layers : 1;
+}
+
+struct core_unit_counts core_units_of(const struct plan *plan, const struct core_units *units)
+{
+        const int blocks = (units->blocks + layers_of(plan) - 1) / layers_of(plan);
+        return (struct core_unit_counts){blocks, 1 + blocks + !units->tied};
+}
+
+/* Of the first `blocks` blocks. */
+static int64_t parameters_before(const struct core_units *u, int blocks)
+{
+        const int dense = min_int(blocks, u->dense);
+        return dense * u->dense_block + (blocks - dense) * u->block;
+}
+
+int64_t core_unit_parameters(const struct plan *plan, const struct core_units *u, int unit)
+{
+        const int first = (unit - 1) * layers_of(plan);
+        if (unit == 0)
+                return u->embedding + (u->tied ? u->head : 0);
+        if (first >= u->blocks)
+                return u->head;
+        return parameters_before(u, min_int(first + layers_of(plan), u->blocks)) -
+               parameters_before(u, first);
+}
+
+static int64_t share_of(const struct plan *plan, const struct core_units *units, int unit)
+{
+        return plan_share(plan, core_unit_parameters(plan, units, unit));
+}
+
+int64_t core_unit_place(const struct plan *plan, const struct core_units *units, int unit)
+{
+        const int each = layers_of(plan), odd = (units->dense + each - 1) / each, full = units->blocks / each;
+        int64_t place = 0;
+        int at = 0;
+        while (at < unit && at <= odd)
+                place += share_of(plan, units, at++);
+        if (at < unit && at <= full) { /* as large as this one */
+                const int alike = min_int(unit, full + 1) - at;
+                place += alike * share_of(plan, units, at);
+                at += alike;
+        }
+        while (at < unit)
+                place += share_of(plan, units, at++);
+        return place;
+}
+
+struct core_gathers core_gathers(const struct plan *plan, const struct core_units *units)
+{
+        const int blocks = core_units_of(plan, units).blocks;
+        const bool batch = plan->gathered == GATHERED_FOR_BATCH;
+        return (struct core_gathers){
+                .ends = batch && !units->tied ? 2 : 1,
+                .weights = plan->gathered == GATHERED_FOR_PASS ? min_int(1 + plan->prefetch, blocks) : blocks,
+                .gradients = batch ? blocks : min_int(plan->blocking ? 1 : 2, blocks)};
+}
+
+/* ---- the units of a pass ---- */
+
+/* The unit that is the nth of the pass under way, or, behind a backward's last, of the next forward. A tied
+ * head is unit 0 here too. */
+static int unit_of(const struct core *core, int nth)
 {
         const struct gather_state *g = &core->gather;
-        const int unit = g->pass.kind == OP_FORWARD ? nth : g->units - 1 - nth;
-        return core_is_first(core, g->pass.chunk) && unit == 0;
+        const bool next = nth >= g->units;
+        const int at = next ? nth - g->units : g->pass.kind == OP_FORWARD ? nth : g->units - 1 - nth;
+        return at == g->units - 1 && core->units.tied ? 0 : at;
 }
 
-static bool is_head(const struct core *core, int nth)
+static bool is_last_of_backward(const struct core *core, int nth)
 {
-        const struct gather_state *g = &core->gather;
-        const int unit = g->pass.kind == OP_FORWARD ? nth : g->units - 1 - nth;
-        return core_is_last(core, g->pass.chunk) && unit == g->units - 1;
+        return core->gather.pass.kind == OP_BACKWARD && nth == core->gather.units - 1;
 }
 
-/* Parameters whose weights are gathered before the nth unit of the pass. */
-static int64_t weights_of(const struct core *core, int nth)
+static bool needs_weights(const struct core *core, int nth)
 {
-        const bool backward = core->gather.pass.kind == OP_BACKWARD;
-        if (is_embedding(core, nth))
-                return backward ? 0 : core->units.embedding;
-        if (is_head(core, nth))
-                return backward ? 0 : core->units.head;
-        return core->units.block;
+        return !is_last_of_backward(core, nth); /* the embedding's */
 }
 
-/* And whose gradients are reduced after it. */
-static int64_t gradients_of(const struct core *core, int nth)
+static bool stays_for_batch(const struct core *core)
 {
-        if (core->gather.pass.kind == OP_FORWARD)
-                return 0;
-        return is_embedding(core, nth) ? core->units.embedding
-               : is_head(core, nth)    ? core->units.head_gradient
-                                       : core->units.block;
+        return core->plan.gathered == GATHERED_FOR_BATCH;
 }
 
-/* Units without weights to be gathered, or gradients to be reduced, are passed over. */
-static void pass_over(struct core *core)
+/* Whether the nth unit's gradients are to be reduced when it has been computed. */
+static bool completes(const struct core *core, int nth)
 {
-        struct gather_state *g = &core->gather;
-        while (g->gathers_issued < g->units && weights_of(core, g->gathers_issued) == 0)
-                g->gathers_issued++;
-        while (g->scatters_issued < g->units && gradients_of(core, g->scatters_issued) == 0)
-                g->scatters_issued++;
+        if (core->gather.pass.kind == OP_FORWARD || (core->units.tied && nth == 0))
+                return false;
+        return !stays_for_batch(core) || core->backwards_started == core->plan.micro_batches;
 }
 
-void gather_begin(struct core *core, struct op *pass)
+/* ---- buffers ---- */
+
+static bool is_end(const struct core *core, int unit)
 {
-        struct gather_state *g = &core->gather;
-        if (!gather_planned(&core->plan))
-                return;
-        assert(g->units == 0);
-        memcpy(&g->pass, pass, sizeof *pass);
-        g->units =
-                (int)core->units.blocks + core_is_first(core, pass->chunk) + core_is_last(core, pass->chunk);
-        pass_over(core);
-        const bool begun = gather_next(core, pass);
-        assert(begun);
-        (void)begun;
+        return unit == 0 || unit > core_units_of(&core->plan, &core->units).blocks;
 }
 
-/* Blocking: the gradients of the units before the nth have been reduced. */
-static bool held_up(const struct core *core, int nth)
+/* The buffer that is a unit's own; -1: units of blocks take turns. */
+static int own_buffer(const struct core *core, int unit, bool own)
 {
-        const struct gather_state *g = &core->gather;
-        return core->plan.blocking && nth > 0 && gradients_of(core, nth - 1) > 0 && g->scatters_done < nth;
+        const int ends = core->gathers.ends;
+        if (is_end(core, unit))
+                return unit == 0 ? 0 : ends - 1;
+        return own ? ends + unit - 1 : -1;
 }
 
-static bool weights_there(const struct core *core, int nth)
+/* Where a unit's weights are, or are on their way to; -1: nowhere. */
+static int buffer_with(struct core *core, int unit)
 {
-        return weights_of(core, nth) == 0 || core->gather.gathers_done > nth;
+        const struct gathered *buffers = core_tables(core).gathered;
+        for (int i = 0; i < core->gathers.ends + core->gathers.weights; i++)
+                if (buffers[i].unit == unit + 1)
+                        return i;
+        return -1;
 }
+
+/* Where they may be gathered: an empty buffer, or the one with the unit that a backward would need last. */
+static int buffer_for(struct core *core, int unit)
+{
+        const struct gathered *buffers = core_tables(core).gathered;
+        const int own = own_buffer(core, unit, core->plan.gathered != GATHERED_FOR_PASS);
+        int found = -1;
+        if (own >= 0)
+                return buffers[own].needed ? -1 : own;
+        for (int i = core->gathers.ends; i < core->gathers.ends + core->gathers.weights; i++)
+                if (!buffers[i].needed && (found < 0 || buffers[i].unit < buffers[found].unit))
+                        found = i;
+        return found;
+}
+
+static bool is_reducing(struct core *core, int unit)
+{
+        const int *reduced = core_tables(core).reduced;
+        for (int i = 0; i < core->gathers.ends + core->gathers.gradients; i++)
+                if (reduced[i] == unit + 1)
+                        return true;
+        return false;
+}
+
+/* The buffer in which the nth unit of a backward may make its gradients; -1: none is free, or what earlier
+ * micro-batches left is still being reduced. */
+static int buffer_to_reduce(struct core *core, int nth)
+{
+        const int unit = unit_of(core, nth), own = own_buffer(core, unit, stays_for_batch(core));
+        const int *reduced = core_tables(core).reduced;
+        if (stays_for_batch(core) || (core->units.tied && is_last_of_backward(core, nth)))
+                return own;
+        if (is_reducing(core, unit))
+                return -1;
+        if (own >= 0)
+                return reduced[own] ? -1 : own;
+        for (int i = core->gathers.ends; i < core->gathers.ends + core->gathers.gradients; i++)
+                if (!reduced[i])
+                        return i;
+        return -1;
+}
+
+/* ---- operations ---- */
 
 static struct op part_of(const struct core *core, int nth)
 {
+        const struct gather_state *g = &core->gather;
         struct op op;
-        memcpy(&op, &core->gather.pass, sizeof op);
+        memcpy(&op, &g->pass, sizeof op);
         op.segment = nth;
+        op.place = core_unit_place(&core->plan, &core->units, unit_of(core, nth));
         return op;
 }
 
-static struct op collective(const struct core *core, enum op_kind kind, int nth, int64_t count)
+static void make_collective(const struct core *core, struct op *op, enum op_kind kind, int unit)
 {
-        struct op op = part_of(core, nth);
-        op_become(&op, kind);
-        op.group = GROUP_DATA;
-        op.count = count;
-        op.bytes = count * core->plan.element_bytes;
+        op_become(op, kind);
+        op->group = plan_unit_group(&core->plan);
+        op->count = core_unit_parameters(&core->plan, &core->units, unit);
+        op->bytes = op->count * core->plan.element_bytes;
+}
+
+/* The gather before the nth unit: of this pass, or of the next forward. */
+static struct op gather_of(const struct core *core, int nth)
+{
+        const int beyond = nth - core->gather.units;
+        if (beyond < 0)
+                return part_of(core, nth);
+        struct op op = core_op_of_vmb(core, OP_FORWARD, core->forwards_started);
+        op.segment = beyond;
+        op.place = core_unit_place(&core->plan, &core->units, unit_of(core, nth));
         return op;
+}
+
+/* Nothing is waited for but gradients, if these block. */
+static bool held_up(const struct core *core)
+{
+        return core->plan.blocking && (core->gather.scattering > 0 || core->gather.reduces);
+}
+
+/* Whether the next weights may be asked for: of the pass, or, where no backward waits, of the next forward.
+ */
+static bool may_gather(const struct core *core)
+{
+        const struct gather_state *g = &core->gather;
+        const bool back = g->pass.kind == OP_BACKWARD,
+                   follows = back && core->arrivals == 0 && core->forwards_started < core->plan.micro_batches;
+        const int nth = g->gathers, ahead = back && core->plan.blocking ? 0 : core->plan.prefetch;
+        if (nth >= g->units && !(follows && nth < 2 * g->units))
+                return false;
+        return !held_up(core) && (ahead > 0 ? nth < g->begun + ahead : nth <= g->computed);
+}
+
+/* Goes past units whose weights are there or not needed, to the next gather. */
+static bool next_gather(struct core *core, struct op *op)
+{
+        struct gather_state *g = &core->gather;
+        struct gathered *buffers = core_tables(core).gathered;
+        for (; may_gather(core); g->gathers++) {
+                const int unit = unit_of(core, g->gathers), there = buffer_with(core, unit);
+                if (!needs_weights(core, g->gathers))
+                        continue;
+                const int at = there >= 0 ? there : buffer_for(core, unit);
+                if (at < 0 || buffers[at].needed) /* of the unit before that computes with these */
+                        return false;
+                buffers[at].needed = 1;
+                if (there >= 0)
+                        continue;
+                buffers[at].unit = unit + 1;
+                buffers[at].there = 0;
+                *op = gather_of(core, g->gathers++);
+                op->gathered = at;
+                make_collective(core, op, OP_ALL_GATHER, unit);
+                return true;
+        }
+        return false;
+}
+
+/* Gives the nth unit of a backward its buffer of gradients; returns whether there is one. */
+static bool begin_gradients(struct core *core, int nth, struct op *op)
+{
+        const bool first = core->backwards_started == 1, batch = stays_for_batch(core),
+                   adds = core->units.tied && is_last_of_backward(core, nth);
+        op->reduced = buffer_to_reduce(core, nth);
+        if (op->reduced < 0)
+                return false;
+        op->begins = adds || (batch && !first) ? GRADIENTS_ADD : first ? GRADIENTS_CLEAR : GRADIENTS_LOAD;
+        if (!batch)
+                core_tables(core).reduced[op->reduced] = unit_of(core, nth) + 1;
+        return true;
+}
+
+/* A unit that has its weights, and room for its gradients. */
+static bool next_unit(struct core *core, struct op *op)
+{
+        struct gather_state *g = &core->gather;
+        const int nth = g->begun, unit = unit_of(core, nth);
+        if (nth == g->units || nth > g->computed || held_up(core) || g->gathers <= nth)
+                return false;
+        *op = part_of(core, nth);
+        if (needs_weights(core, nth)) {
+                op->gathered = buffer_with(core, unit);
+                if (!core_tables(core).gathered[op->gathered].there)
+                        return false;
+        }
+        if (g->pass.kind == OP_BACKWARD && !begin_gradients(core, nth, op))
+                return false;
+        g->begun++;
+        return true;
+}
+
+bool gather_begin(struct core *core, struct op *pass)
+{
+        struct gather_state *g = &core->gather;
+        if (!gather_planned(&core->plan))
+                return true;
+        assert(g->units == 0 && (g->ahead == 0 || pass->kind == OP_FORWARD));
+        memcpy(&g->pass, pass, sizeof *pass);
+        g->units = core_units_of(&core->plan, &core->units).blocks + 2;
+        g->gathers = g->ahead;
+        g->ahead = 0;
+        return gather_next(core, pass);
 }
 
 bool gather_next(struct core *core, struct op *op)
 {
         struct gather_state *g = &core->gather;
-        if (g->scatters_issued < g->computed) {
-                *op = collective(core, OP_REDUCE_SCATTER, g->scatters_issued,
-                                 gradients_of(core, g->scatters_issued));
-                g->scatters_issued++;
+        if (g->units > 0 && next_gather(core, op)) /* first what work waits for */
+                return true;
+        if (g->reduces) {
+                memcpy(op, &g->reduce, sizeof *op);
+                memset(&g->reduce, 0, sizeof g->reduce); /* what is over leaves no trace */
+                g->reduces = false;
                 g->scattering++;
-        } else if (g->gathers_issued < g->units && g->gathers_issued <= g->begun &&
-                   !held_up(core, g->gathers_issued)) {
-                *op = collective(core, OP_ALL_GATHER, g->gathers_issued, weights_of(core, g->gathers_issued));
-                g->gathers_issued++;
-        } else if (g->begun < g->units && g->begun == g->computed && weights_there(core, g->begun) &&
-                   !held_up(core, g->begun)) {
-                *op = part_of(core, g->begun++);
-        } else {
-                return false;
+                return true;
         }
-        pass_over(core);
-        return true;
+        return g->units > 0 && next_unit(core, op);
 }
+
+bool gather_idle(const struct core *core)
+{
+        return core->gather.scattering == 0 && !core->gather.reduces;
+}
+
+/* ---- completions ---- */
 
 static bool has(const struct core *core, const struct op *op)
 {
         return gather_planned(&core->plan) && op_of_pass(op);
 }
 
+static void computed(struct core *core, const struct op *op)
+{
+        struct gather_state *g = &core->gather;
+        const int nth = g->computed;
+        g->computed++;
+        if (op->gathered >= 0) {
+                struct gathered *buffer = core_tables(core).gathered + op->gathered;
+                buffer->needed = 0;
+                if (g->pass.kind == OP_BACKWARD && !stays_for_batch(core))
+                        buffer->unit = buffer->there = 0;
+        }
+        if (completes(core, nth)) {
+                memcpy(&g->reduce, op, sizeof *op);
+                g->reduce.gathered = -1;
+                g->reduce.begins = GRADIENTS_ADD;
+                make_collective(core, &g->reduce, OP_REDUCE_SCATTER, unit_of(core, nth));
+                g->reduces = true;
+        }
+}
+
 static bool goes_on(struct core *core, struct op *op)
 {
         struct gather_state *g = &core->gather;
         if (op->kind == OP_ALL_GATHER) {
-                g->gathers_done = op->segment + 1;
-        } else if (op->kind == OP_REDUCE_SCATTER) {
-                g->scatters_done = op->segment + 1;
-                g->scattering--;
-        } else {
-                g->computed++;
+                core_tables(core).gathered[op->gathered].there = 1;
+                return true;
         }
-        if (g->computed < g->units || g->scatters_issued < g->units || g->scattering > 0)
+        if (op->kind == OP_REDUCE_SCATTER) {
+                g->scattering--;
+                if (!stays_for_batch(core))
+                        core_tables(core).reduced[op->reduced] = 0;
+                return true;
+        }
+        computed(core, op);
+        if (g->computed < g->units)
                 return true;
         memcpy(op, &g->pass, sizeof *op);
-        memset(g, 0, sizeof *g); /* what is over leaves no trace */
+        memset(&g->pass, 0, sizeof g->pass); /* what is over leaves no trace */
+        g->ahead = g->gathers - g->units;
+        g->units = g->gathers = g->begun = g->computed = 0;
         return false;
 }
 

@@ -65,11 +65,11 @@ enum op_kind {
          * `segment`-th part of the pass `of`; see tensor.c. */
         OP_TENSOR,
         /* With ZeRO: sums the gradients [offset, offset + count) over `group` and leaves each member its
-         * share of the sums. As a part of a pass (ZeRO-3) it is about `count` gradients of the pass's
-         * `segment`-th unit, see gather.c. */
+         * share of the sums. As a part of a pass (ZeRO-3) it is about the `count` gradients, in the buffer
+         * `reduced`, of the pass's `segment`-th unit, see gather.c. */
         OP_REDUCE_SCATTER,
-        /* With ZeRO: gives every member of `group` the weights of which each has its share;
-         * addressed likewise. */
+        /* With ZeRO: gives every member of `group` the weights of which each has its share; addressed
+         * likewise, but that a unit's go to the buffer `gathered`. */
         OP_ALL_GATHER,
         OP_KINDS
 };
@@ -117,6 +117,11 @@ static inline int op_lane_peer(const struct plan *plan, int rank, enum op_lane l
  * has both, unless the policy splits backwards in two operations (policy.h). */
 enum { OP_INPUT_GRADIENT = 1, OP_WEIGHT_GRADIENT = 2 };
 
+/* ZeRO-3: what a unit's backward does with the buffer of the unit's gradients before it adds to it: nothing,
+ * clears it, or clears it and adds what earlier micro-batches left in this replica's share of the gradients.
+ */
+enum op_gradients { GRADIENTS_ADD, GRADIENTS_CLEAR, GRADIENTS_LOAD };
+
 /* One operation. Indices of buffers are -1 where the operation has no such buffer; numbers that a kind does
  * not use are 0, `bucket` and `buffer` -1. All bytes are set, padding too, because the exhaustive test hashes
  * operations. */
@@ -136,6 +141,10 @@ struct op {
         int gradient;    /* buffer of a gradient that is received, worked on or sent */
         /* OP_BACKWARD in two parts: the buffer of what the gradients of the weights need. */
         int deferred;
+        /* Parts of a forward or backward with ZeRO-3: the buffers of the unit's weights and of its gradients
+         * (core_gathers), and what is to be done with the latter first. */
+        int gathered, reduced;
+        enum op_gradients begins;
         /* OP_UPDATE, OP_FETCH, OP_WRITE_BACK: which update (regions.h). OP_ALLREDUCE, OP_REDUCE_SCATTER,
          * OP_ALL_GATHER of the optimizer: which chunk of parameters. */
         int bucket;
@@ -153,7 +162,9 @@ struct op {
         /* The parameters [offset, offset + count) of the stage. OP_BACKWARD: 0 and 0, or a range whose
          * gradients it is to make final, see overlap.c. */
         int64_t offset, count;
-        /* Where the optimizer's own arrays have what belongs to parameter `offset` (region_range.place). */
+        /* Where the optimizer's own arrays have what belongs to parameter `offset` (region_range.place).
+         * Parts of a forward or backward with ZeRO-3: where this replica's share of the unit is in what it
+         * keeps. */
         int64_t place;
         int64_t bytes; /* of a message, copy or collective; 0 for OP_TENSOR, whose size the world knows */
         /* Given by the engine, to recognise the operation when it completes; the core ignores it. */

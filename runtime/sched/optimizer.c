@@ -50,10 +50,10 @@ int64_t core_update_parameters(const struct plan *plan, int64_t parameters)
         return parts(share, parts(share, max));
 }
 
-/* Zero 3 sums gradients unit by unit, in the pipeline. */
+/* Zero 3 sums gradients unit by unit, in the pipeline, which leaves the shares of several groups. */
 static bool sums_chunks(const struct plan *plan)
 {
-        return plan->dp > 1 && plan->zero != 3;
+        return plan->dp > 1 && (plan->zero != 3 || plan_hybrid(plan));
 }
 
 int optimizer_chunks(const struct plan *plan, const struct core_stage *part)

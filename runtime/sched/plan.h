@@ -50,6 +50,10 @@ static inline int64_t grid_ranks(const int sizes[GRID_AXES])
  * ORDER_REPLICAS the replicas of one stage come next and stages last. */
 enum plan_order { ORDER_STAGES, ORDER_REPLICAS, PLAN_ORDERS };
 
+/* ZeRO-3: until when a unit's weights stay gathered: the end of the forward (or backward) that they were
+ * gathered for, of the backward of that micro-batch, or of the batch. */
+enum plan_gathered { GATHERED_FOR_PASS, GATHERED_FOR_MICRO_BATCH, GATHERED_FOR_BATCH };
+
 /* One plan, the same on all ranks. What core_init requires of it is said there. */
 struct plan {
         GRID_SIZES;
@@ -71,6 +75,13 @@ struct plan {
         /* What the replicas share: 0 nothing; 1 the optimizer's work and state (regions.h); 3 weights and
          * gradients too (gather.c). */
         int zero;
+        /* For ZeRO-3 (gather.c): how many blocks are gathered at once, as one unit (0: 1); how many units
+         * ahead of the one that is computed; and until when weights stay. GATHERED_FOR_BATCH: gradients are
+         * whole, too, until the last backward of the batch reduces them; else after each. */
+        int unit_layers, prefetch;
+        enum plan_gathered gathered;
+        /* ZeRO-3, hybrid shards: how many neighbouring replicas share; it divides dp. 0: all. */
+        int sharers;
         int micro_batches; /* in a batch, for each pipeline */
         enum policy_id policy;
         /* For the axonn policy: the most micro-batches under way in a pipeline at once. 0 means pp. */
@@ -124,11 +135,23 @@ static inline int64_t plan_offloaded_bytes(int64_t parameters)
         return 12 * parameters;
 }
 
+/* ZeRO-3: returns how many replicas, of neighbouring numbers, have all shares of the parameters together: all
+ * or, with hybrid shards, plan.sharers of them; then other replicas have the same shares. */
+static inline int plan_share_ranks(const struct plan *plan)
+{
+        return plan->sharers > 0 ? plan->sharers : plan->dp;
+}
+static inline bool plan_hybrid(const struct plan *plan)
+{
+        return plan_share_ranks(plan) < plan->dp;
+}
+
 /* Returns the size of a replica's share of `count` parameters: ZeRO splits them evenly and rounds the shares
  * up, so the last replicas' shares may be smaller than this, or empty. */
 static inline int64_t plan_share(const struct plan *plan, int64_t count)
 {
-        return (count + plan->dp - 1) / plan->dp;
+        const int ranks = plan_share_ranks(plan);
+        return (count + ranks - 1) / ranks;
 }
 
 /* The parameters [begin, begin + count); none if `count` is 0. */
@@ -222,6 +245,8 @@ enum op_group {
         GROUP_EXPERTS,     /* the replicas of a stage that have all of its experts together */
         GROUP_EXPERT_DATA, /* the replicas of a stage that have the same experts */
         GROUP_CONTEXT,     /* the replicas of a stage that have parts of the same sequences */
+        GROUP_SHARERS,     /* hybrid shards: the replicas of a stage that have all shares together */
+        GROUP_SHARE_DATA,  /* and those that have the same share */
         GROUP_WORLD        /* all ranks */
 };
 
@@ -258,24 +283,31 @@ static inline struct plan_group plan_group(const struct plan *plan, int rank, en
                 return plan_neighbours(along, plan_expert_ranks(plan));
         if (kind == GROUP_CONTEXT)
                 return plan_neighbours(along, plan_context_ranks(plan));
-        const int ep = plan_expert_ranks(plan), within = along.index % ep;
-        if (kind == GROUP_EXPERT_DATA)
-                return (struct plan_group){along.first + within * stride, ep * stride, along.size / ep,
-                                           along.index / ep};
+        if (kind == GROUP_SHARERS)
+                return plan_neighbours(along, plan_share_ranks(plan));
+        const int apart = kind == GROUP_SHARE_DATA ? plan_share_ranks(plan) : plan_expert_ranks(plan);
+        const int within = along.index % apart;
+        if (kind == GROUP_EXPERT_DATA || kind == GROUP_SHARE_DATA)
+                return (struct plan_group){along.first + within * stride, apart * stride, along.size / apart,
+                                           along.index / apart};
         if (kind != GROUP_EMBEDDING)
                 return along;
         return (struct plan_group){along.first, (along.size - 1) * along.stride, 2, along.index != 0};
 }
 
-/* Of the replicas that sum gradients over `group`, GROUP_DATA or GROUP_EXPERT_DATA: how many they are, and
- * which of them `replica` is. */
+/* Of the replicas that sum gradients over `group`, GROUP_DATA, GROUP_EXPERT_DATA or GROUP_SHARERS: how many
+ * they are, and which of them `replica` is. */
 static inline int plan_sharers(const struct plan *plan, enum op_group group)
 {
-        return group == GROUP_EXPERT_DATA ? plan->dp / plan_expert_ranks(plan) : plan->dp;
+        return group == GROUP_EXPERT_DATA ? plan->dp / plan_expert_ranks(plan)
+               : group == GROUP_SHARERS   ? plan_share_ranks(plan)
+                                          : plan->dp;
 }
 static inline int plan_sharer(const struct plan *plan, enum op_group group, int replica)
 {
-        return group == GROUP_EXPERT_DATA ? replica / plan_expert_ranks(plan) : replica;
+        return group == GROUP_EXPERT_DATA ? replica / plan_expert_ranks(plan)
+               : group == GROUP_SHARERS   ? replica % plan_share_ranks(plan)
+                                          : replica;
 }
 /* Returns the range of [0, count) that is the share of `replica` (0 .. dp - 1) in such a group. */
 static inline struct plan_range plan_own(const struct plan *plan, enum op_group group, int replica,
@@ -285,6 +317,12 @@ static inline struct plan_range plan_own(const struct plan *plan, enum op_group 
         const int64_t each = (count + sharers - 1) / sharers;
         const int64_t begin = sharer * each < count ? sharer * each : count;
         return (struct plan_range){begin, each < count - begin ? each : count - begin};
+}
+
+/* ZeRO-3: returns the group in which units are gathered and reduced. */
+static inline enum op_group plan_unit_group(const struct plan *plan)
+{
+        return plan_hybrid(plan) ? GROUP_SHARERS : GROUP_DATA;
 }
 
 /* Returns how many virtual micro-batches (vmb) a rank works on in a batch. One is a micro-batch in one of the

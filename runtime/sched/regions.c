@@ -29,7 +29,8 @@ struct regions regions_of(const struct plan *plan, const struct core_stage *stag
         const int64_t experts = stage->expert_parameters, begin = experts + (first ? embedding : 0);
         struct regions regions = {
                 .shared = plan->zero == 1,
-                .region = {region_of(plan, begin, all - experts - embedding, GROUP_DATA, stage->replica),
+                .region = {region_of(plan, begin, all - experts - embedding,
+                                     plan->zero == 3 ? GROUP_SHARE_DATA : GROUP_DATA, stage->replica),
                            region_of(plan, 0, experts, GROUP_EXPERT_DATA, stage->replica),
                            region_of(plan, first ? experts : all - embedding, embedding, GROUP_DATA,
                                      stage->replica)},

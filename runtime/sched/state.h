@@ -72,15 +72,26 @@ struct deferred {
         int vmb, buffer;
 };
 
-/* ZeRO-3: the forward or backward under way, unit by unit; see gather.c. All zero between two passes. Units
- * are counted in the order of the pass, and one that has nothing to gather or reduce is passed over. */
+/* ZeRO-3: the forward or backward under way, unit by unit; see gather.c. Of a pass that is over `ahead`
+ * stays, and what has to do with gradients. Units are counted in the order of the pass. */
 struct gather_state {
         struct op pass; /* as the rest of the core knows it */
         int units;      /* of this pass; 0: none is under way */
-        int gathers_issued, gathers_done;
+        /* Units whose weights were asked for or are there anyway; more than `units`: of the next forward,
+         * too. */
+        int gathers;
         int begun, computed; /* units whose work was issued, and is done */
-        /* Reduce-scatters; `scattering` of them are under way. */
-        int scatters_issued, scatters_done, scattering;
+        int ahead;           /* between two passes: units of the next forward that count as gathers */
+        bool reduces;        /* `reduce` is to be issued next */
+        struct op reduce;
+        int scattering; /* reduce-scatters under way */
+};
+
+/* ZeRO-3: a buffer of weights. */
+struct gathered {
+        int unit;   /* that it has, or will have, counted from 1; 0: it is empty */
+        int there;  /* 1: it has all of it */
+        int needed; /* 1: until the unit has been computed */
 };
 
 /* One core. The first group of members is set by core_init and stays; the others change as a batch goes on.
@@ -95,6 +106,7 @@ struct core {
         int64_t replicated_offset, replicated_count, expert_parameters;
         struct core_limits limits;
         struct core_units units;
+        struct core_gathers gathers;
 
         bool load_issued, loaded;                      /* loaded: also where a stage has nothing to load */
         bool computing;                                /* the compute lane has an operation */
@@ -141,6 +153,10 @@ struct core_tables {
         /* [host_slots], of which core.on_host are used: the virtual micro-batches on the host, in the order
          * in which they were stored. */
         int *offloaded;
+        /* ZeRO-3, [ends + weights] and [ends + gradients] of core.gathers: what is in the buffers of weights;
+         * and whose gradients in theirs, until they are reduced, counted from 1 (0: the buffer is free). */
+        struct gathered *gathered;
+        int *reduced;
         int *chunk_done; /* by chunk of parameters: 1 when its all-reduce, or reduce-scatter, is done */
 };
 
@@ -181,6 +197,9 @@ static inline struct core_tables core_tables(struct core *core)
         t.deferred =
                 (struct deferred *)core_carve(&at, l.deferred * (int)(sizeof(struct deferred) / sizeof(int)));
         t.deferred_users = core_carve_users(&at, l.deferred);
+        t.gathered = (struct gathered *)core_carve(&at, (core->gathers.ends + core->gathers.weights) *
+                                                                (int)(sizeof(struct gathered) / sizeof(int)));
+        t.reduced = core_carve(&at, core->gathers.ends + core->gathers.gradients);
         t.chunk_done = at;
         return t;
 }
@@ -195,7 +214,8 @@ static inline struct core_stage core_part(const struct core *core)
                                    .replicated_offset = core->replicated_offset,
                                    .replicated_count = core->replicated_count,
                                    .expert_parameters = core->expert_parameters,
-                                   .replica = core->replica};
+                                   .replica = core->replica,
+                                   .units = core->units};
 }
 
 /* Empties all tables and works out where the slots of each chunk begin. */
@@ -320,11 +340,14 @@ void overlap_begin(const struct core *core, struct op *backward);
 
 /* Passes of ZeRO-3: see gather.c. gather_planned returns whether this plan has them. */
 bool gather_planned(const struct plan *plan);
-/* Replaces `pass`, a forward or backward that is about to be issued, by the first operation of its chain.
- * Does nothing with other plans. */
-void gather_begin(struct core *core, struct op *pass);
-/* Hands out what the pass under way can do now; returns false if that is nothing, or no pass is under way. */
+/* Replaces `pass`, a forward or backward that is about to be issued, by the first operation of its chain, and
+ * returns whether there is one that can begin now. Does nothing with other plans: true. */
+bool gather_begin(struct core *core, struct op *pass);
+/* Hands out what can be done now for the pass under way, or for gradients of one before; returns false if
+ * that is nothing. */
 bool gather_next(struct core *core, struct op *op);
+/* Whether no gradients are being reduced, or are to be. */
+bool gather_idle(const struct core *core);
 
 /* What follows the pipeline: see optimizer.c. optimizer_next may be asked at any time and knows when its
  * phase has come; optimizer_done returns whether nothing of it is left. */

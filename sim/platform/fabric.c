@@ -161,6 +161,8 @@ struct writing {
 /* Both directions between two switches. */
 static void write_cable(const struct writing *w, int from_level, int from, int to_level, int to, double rate)
 {
+        if (w->platform->folded_tp > 0)
+                rate /= w->platform->folded_tp; /* the others take the same way */
         for (int back = 0; back < 2; back++) {
                 int a_level = back ? to_level : from_level, a = back ? to : from;
                 int b_level = back ? from_level : to_level, b = back ? from : to;

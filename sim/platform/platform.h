@@ -189,6 +189,9 @@ struct platform {
         /* If replicas are folded that lie beside each other, the number of replicas and the GPUs (shards) of
          * each; else 0. */
         int folded_beside, folded_shards;
+        /* Set by predict_run when shards are folded: the shards of a stage, of which the first stands for
+         * all, and what shards share is as wide as its part. 0 means that they are not. */
+        int folded_tp;
         /* The path of a SimGrid XML file that is used as it is, else "". */
         char xml[256];
 };
@@ -247,8 +250,9 @@ struct platform platform_without_network(int ranks);
 #define PLATFORM_MEMORY  "memory"
 #define PLATFORM_STAGING "staging"
 /* Of a folded platform: twins of the GPU. PLATFORM_FAR stands for the same GPU of the next node and
- * PLATFORM_NEAR for the next GPU of the same node, in copies of this replica. The routes to them lead over
- * the links that lead out and, since the copies do what this replica does, over those that lead in again. */
+ * PLATFORM_NEAR for the next GPU of the same node, in copies of this replica or shard. The routes to them
+ * lead over the links that lead out and, since the copies do what this replica does, over those that lead in
+ * again. */
 #define PLATFORM_FAR  "far"
 #define PLATFORM_NEAR "near"
 /* Writes the SimGrid XML of the nodes of the first `gpus` GPUs to `stream`: a zone for each node and a host

@@ -22,14 +22,14 @@ struct node {
 
 static bool is_folded(const struct node *node)
 {
-        return node->platform->folded_ranks > 0;
+        return node->platform->folded_ranks > 0 || node->platform->folded_tp > 0;
 }
 
 /* Whether a GPU does what it is written for, rather than a copy of it. */
 static bool is_simulated(const struct node *node, int gpu)
 {
         const struct platform *p = node->platform;
-        return gpu < node->gpus &&
+        return gpu < node->gpus && (p->folded_tp == 0 || (node->first + gpu) % p->folded_tp == 0) &&
                (!p->folded_beside || (node->first + gpu) / p->folded_shards % p->folded_beside == 0);
 }
 
@@ -228,9 +228,31 @@ static void write_staged_rail(const struct node *node, int gpu, FILE *stream)
         fprintf(stream, "</route>\n");
 }
 
+/* To the twins of a GPU from its end in host memory: out of the memory of its socket and into it again, which
+ * inside a node is once, as between GPUs of one socket. */
+static void write_staged_twin_routes(const struct node *node, int gpu, FILE *stream)
+{
+        const int n = node->index, rank = node->first + gpu, rail = platform_rail(node->platform, gpu);
+        fprintf(stream,
+                "   <route src=\"host-%d\" dst=\"near-%d\" symmetrical=\"NO\"><link_ctn id=\"inside-%d\"/>",
+                rank, rank, n);
+        write_memory_crossing(node, gpu, stream);
+        fprintf(stream, "</route>\n");
+        if (node->alone)
+                return;
+        fprintf(stream, "   <route src=\"host-%d\" dst=\"far-%d\" symmetrical=\"NO\">", rank, rank);
+        write_memory_crossing(node, gpu, stream);
+        fprintf(stream, "<link_ctn id=\"up-%d-%d\"/><link_ctn id=\"hops-%d\"/><link_ctn id=\"down-%d-%d\"/>",
+                n, rail, n, n, rail);
+        write_memory_crossing(node, gpu, stream);
+        fprintf(stream, "</route>\n");
+}
+
 static void write_staged_routes(const struct node *node, FILE *stream)
 {
         for (int i = 0; i < node->gpus; i++) {
+                if (is_folded(node) && has_network(node->platform))
+                        write_staged_twin_routes(node, i, stream);
                 for (int j = 0; j < node->gpus; j++)
                         if (i != j)
                                 write_staged_route(node, i, j, stream);
@@ -360,6 +382,7 @@ static void write_nodes(const struct platform *p, int gpus, FILE *stream)
                 figures.folded_ranks = p->folded_ranks;
                 figures.folded_beside = p->folded_beside;
                 figures.folded_shards = p->folded_shards;
+                figures.folded_tp = p->folded_tp;
                 figures.fabric = p->fabric;
                 const struct node node = {.platform = &figures,
                                           .index = place.node,

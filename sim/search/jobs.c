@@ -23,7 +23,10 @@ static double cost_of(const struct candidate *candidate)
         const struct options *o = &candidate->options;
         const bool folded =
                 candidate->machine->fold != FOLD_OFF && !fold_obstacle(&candidate->machine->platform, o);
-        double ranks = (double)options_ranks(o) / (folded ? o->dp : 1);
+        const bool folded_shards = candidate->machine->fold != FOLD_OFF &&
+                                   !fold_shards_obstacle(&candidate->machine->platform, o);
+        double ranks =
+                (double)options_ranks(o) / (folded ? options_replicas(o) : 1) / (folded_shards ? o->tp : 1);
         double micro_batches = (double)o->batch_size / o->dp / o->micro_batch_size;
         double chunk = (double)o->bucket_parameters * o->allreduce_buckets;
         double chunks =

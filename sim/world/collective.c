@@ -308,10 +308,10 @@ static struct messages send_to_twins(const struct run *run)
         const bool both = phase->pattern == PATTERN_BOTH_RINGS;
         struct messages m = {.count = 0};
         if (both || phase->far)
-                m.comms[m.count++] = flow_start_in_actor(here->device, here->far,
+                m.comms[m.count++] = flow_start_in_actor(sg_host_self(), here->far,
                                                          (double)(phase->far_bytes / phase->segments));
         if (both || !phase->far)
-                m.comms[m.count++] = flow_start_in_actor(here->device, here->near,
+                m.comms[m.count++] = flow_start_in_actor(sg_host_self(), here->near,
                                                          (double)(phase->near_bytes / phase->segments));
         return m;
 }

@@ -275,6 +275,15 @@ void sim_exchange_flow(struct sim_exchange *exchange, int from, int to, double b
         flow_start(sim_lane_host(ends[0]), sim_lane_host(ends[1]), bytes, exchange);
 }
 
+void sim_exchange_flow_to_twins(struct sim_exchange *exchange, bool far, double bytes)
+{
+        const struct sim_lane *lane =
+                sim_find(exchange->world, sim_group_member(&exchange->group, 0))->lanes[exchange->lane];
+        const struct network_place *twins = exchange->group.twins;
+        exchange->flows++;
+        flow_start(sim_lane_host(lane), far ? twins->far : twins->near, bytes, exchange);
+}
+
 /* ---- building ---- */
 
 static bool lane_used(const struct sim_world *world, int stage, enum op_lane lane)
@@ -347,7 +356,14 @@ static int build_rank(struct sim_world *world, int index)
         return 0;
 }
 
-int sim_world_init(struct sim_world *world, const struct options *options, bool folded,
+/* Whether a rank of the plan is simulated itself. */
+static bool stands_for_itself(const struct sim_world *world, int rank)
+{
+        return (!world->folds.replicas || plan_replica(&world->plan, rank) == 0) &&
+               (!world->folds.shards || plan_shard(&world->plan, rank) == 0);
+}
+
+int sim_world_init(struct sim_world *world, const struct options *options, struct sim_folds folds,
                    const struct sim_physics *physics, struct trace *trace, int batches,
                    const struct network_place *places, struct rv_error_info *err)
 {
@@ -356,8 +372,9 @@ int sim_world_init(struct sim_world *world, const struct options *options, bool 
                 .plan = options_plan(options, false),
                 .physics = *physics,
                 .trace = trace,
-                .folded = folded,
-                .ranks = (int)options_ranks(options) / (folded ? options->dp : 1),
+                .folds = folds,
+                .ranks = (int)options_ranks(options) / (folds.replicas ? options_replicas(options) : 1) /
+                         (folds.shards ? options->tp : 1),
                 .batches = batches,
         };
         world->marked_capacity = world->ranks * LANES;
@@ -366,7 +383,7 @@ int sim_world_init(struct sim_world *world, const struct options *options, bool 
         world->times = calloc((size_t)batches * (size_t)world->ranks, sizeof *world->times);
         int rc = world->rank && world->marked && world->times ? 0 : -1;
         for (int i = 0; rc == 0 && i < plan_ranks(&world->plan); i++) {
-                if (folded && plan_replica(&world->plan, i) > 0)
+                if (!stands_for_itself(world, i))
                         continue;
                 rc = build_rank(world, i);
                 sim_find(world, i)->place = places[i];
@@ -422,8 +439,8 @@ int sim_world_run(struct sim_world *world, struct rv_error_info *err)
                                        "the schedule is deadlocked at %.6f s: rank %d has %d operations "
                                        "under way in "
                                        "batch %d",
-                                       simgrid_get_clock(), i, core_in_flight(world->rank[i].core),
-                                       world->rank[i].done);
+                                       simgrid_get_clock(), world->rank[i].rank,
+                                       core_in_flight(world->rank[i].core), world->rank[i].done);
         return 0;
 }
 
@@ -432,8 +449,12 @@ int sim_world_run(struct sim_world *world, struct rv_error_info *err)
 struct sim_rank *sim_find(const struct sim_world *world, int rank)
 {
         const struct plan *plan = &world->plan;
-        return &world->rank[world->folded ? plan_stage(plan, rank) * plan->tp + plan_shard(plan, rank)
-                                          : rank];
+        if (!world->folds.replicas && !world->folds.shards)
+                return &world->rank[rank];
+        const int replica = world->folds.replicas ? 0 : plan_replica(plan, rank),
+                  stage = plan_stage(plan, rank);
+        const int shard = world->folds.shards ? 0 : plan_shard(plan, rank);
+        return &world->rank[(replica * plan->pp + stage) * (world->folds.shards ? 1 : plan->tp) + shard];
 }
 
 struct sim_rank *sim_peer(const struct sim_rank *rank, enum op_lane lane)
@@ -447,9 +468,25 @@ struct sim_lane *sim_lane_opposite(const struct sim_lane *lane)
         return opposite < LANES ? sim_peer(lane->rank, lane->lane)->lanes[opposite] : NULL;
 }
 
+/* Whether the members of a rank's groups of one kind are copies of it. */
+static bool is_folded(const struct sim_world *world, enum op_group kind)
+{
+        switch (kind) {
+        case GROUP_DATA:
+        case GROUP_EXPERTS:
+        case GROUP_EXPERT_DATA:
+        case GROUP_CONTEXT:
+                return world->folds.replicas;
+        case GROUP_TENSOR:
+                return world->folds.shards;
+        default:
+                return false;
+        }
+}
+
 struct sim_group sim_group_of(const struct sim_rank *rank, enum op_group kind)
 {
         return (struct sim_group){.kind = kind,
                                   .ranks = plan_group(&rank->world->plan, rank->rank, kind),
-                                  .twins = kind == GROUP_DATA && rank->world->folded ? &rank->place : NULL};
+                                  .twins = is_folded(rank->world, kind) ? &rank->place : NULL};
 }

@@ -100,14 +100,19 @@ struct sim_physics {
         void *context;
 };
 
+/* Which ranks are not simulated: those of all replicas but the first, which stands for all; all shards of a
+ * stage but the first, likewise. */
+struct sim_folds {
+        bool replicas, shards;
+};
+
 struct sim_world {
         const struct options *options;
         struct plan plan;
         struct sim_physics physics;
         /* Where operations are recorded; NULL if they are not. */
         struct trace *trace;
-        /* Only the ranks of the first replica are simulated; they stand for those of all. */
-        bool folded;
+        struct sim_folds folds;
         /* The number of simulated ranks, and of batches that each of them runs. */
         int ranks, batches;
         /* [ranks] */
@@ -132,7 +137,7 @@ struct sim_world {
  * plan and copied. `options` and `trace` (may be NULL) must live as long as the world; `physics` is copied,
  * its context is not. Returns RV_ESYSTEM if memory runs out. The caller calls sim_world_free, after an error
  * too. */
-int sim_world_init(struct sim_world *world, const struct options *options, bool folded,
+int sim_world_init(struct sim_world *world, const struct options *options, struct sim_folds folds,
                    const struct sim_physics *physics, struct trace *trace, int batches,
                    const struct network_place *places, struct rv_error_info *err);
 void sim_world_free(struct sim_world *world);
@@ -201,6 +206,8 @@ struct sim_exchange {
 };
 /* Starts the flow of `bytes` from a member to another. */
 void sim_exchange_flow(struct sim_exchange *, int from, int to, double bytes);
+/* The same where the members are copies of one: from that to its twins in its node (`far`: in others). */
+void sim_exchange_flow_to_twins(struct sim_exchange *, bool far, double bytes);
 /* Returns the rank of the plan that is member `i`. */
 static inline int sim_group_member(const struct sim_group *group, int i)
 {

@@ -1,5 +1,6 @@
 #include "sim/world/fold.h"
 
+#include "runtime/base/minmax.h"
 #include "sim/collective/collective_model.h"
 #include "sim/platform/fabric.h"
 
@@ -54,29 +55,58 @@ static const char *obstacle_in_nodes(const struct platform *p, const struct plan
 
 /* Whether gradients of `bytes` are summed in steps that all members do alike, as in rings. Members of a tree
  * differ, which matters as long as there are few of them, and bytes enough to matter. */
-static bool members_are_alike(const struct platform *p, const struct plan *plan, int64_t bytes,
+static bool members_are_alike(const struct platform *p, struct plan_group members, int64_t bytes,
                               enum dtype dtype)
 {
-        const int many = 512, stride = plan_stride(plan, GRID_REPLICAS), node = p->gpus_per_node;
+        const int many = 512, node = p->gpus_per_node;
         const int64_t little = 1 << 20;
-        const struct collective_group group = {0, stride, plan->dp, stride < node ? stride : node};
+        const struct collective_group group = {members.first, members.stride, members.size,
+                                               members.stride < node ? members.stride : node};
         const struct collective_shape shape = collective_shape(p, &group);
         const enum collective_algorithm algorithm =
                 collective_choose(p, &shape, COLLECTIVE_ALLREDUCE, bytes, dtype).algorithm;
         return algorithm == COLLECTIVE_RING || algorithm == COLLECTIVE_HIERARCHICAL || bytes < little ||
-               plan->dp > many;
+               members.size > many;
 }
 
 static const char *obstacle_in_sums(const struct platform *p, const struct plan *plan,
                                     const struct options *options)
 {
         const struct stage stage = options_stage(options, 0);
-        const int64_t parameters = partition_parameters(&options->gpt, &stage);
+        const int64_t experts = plan->ep > 1 ? partition_expert_parameters(&options->gpt, &stage) : 0;
+        const int64_t parameters = partition_parameters(&options->gpt, &stage) - experts;
         const int64_t chunk = plan->bucket_parameters * plan->allreduce_buckets;
-        const int64_t sums[] = {parameters < chunk ? parameters : chunk, parameters % chunk};
+        const struct {
+                enum op_group group;
+                int64_t parameters;
+        } sums[] = {{GROUP_DATA, min_int64(parameters, chunk)},
+                    {GROUP_DATA, parameters % chunk},
+                    {GROUP_EXPERT_DATA, min_int64(experts, chunk)},
+                    {GROUP_EXPERT_DATA, experts % chunk}};
         for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
-                if (sums[i] && !members_are_alike(p, plan, sums[i] * plan->element_bytes, options->dtype))
+                if (sums[i].parameters &&
+                    !members_are_alike(p, plan_group(plan, 0, sums[i].group),
+                                       sums[i].parameters * plan->element_bytes, options->dtype))
                         return "gradients are summed along trees, in which replicas differ";
+        return NULL;
+}
+
+/* Replicas that exchange rows of experts must send and receive alike: as many rows, to as many in their node.
+ */
+static const char *obstacle_in_experts(const struct platform *p, const struct plan *plan,
+                                       const struct options *options)
+{
+        const struct plan_group experts = plan_group(plan, 0, GROUP_EXPERTS);
+        const struct collective_group gpus = {experts.first, experts.stride, experts.size, 1};
+        if (plan->ep <= 1)
+                return NULL;
+        if (options->routing.exponent > 0)
+                return "replicas have experts of their own, which get uneven rows";
+        const struct collective_shape shape = collective_shape(p, &gpus);
+        if (shape.nodes > 1 && shape.per_node == 0)
+                return "replicas that share experts lie differently in their nodes";
+        if (p->socket_link_bytes_per_second > 0 && (shape.nodes == 1 || shape.per_node > 1))
+                return "replicas that share experts are of different sockets";
         return NULL;
 }
 
@@ -85,10 +115,8 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
         const struct plan plan = options_plan(options, false);
         if (plan.dp == 1)
                 return "there is one replica";
-        if (plan.ep > 1)
-                return "replicas have experts of their own";
-        if (plan.cp > 1)
-                return "replicas have parts of the same sequences";
+        if (plan_hybrid(&plan))
+                return "replicas share in groups";
         if (p->xml[0])
                 return "a SimGrid file does not say which of its hosts are alike";
         if (p->groups)
@@ -98,5 +126,23 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
         if (p->collectives.algorithm == COLLECTIVE_FLAT_RING)
                 return "a flat ring passes the replicas of a node one after another";
         const char *obstacle = obstacle_in_nodes(p, &plan);
+        if (!obstacle)
+                obstacle = obstacle_in_experts(p, &plan, options);
         return obstacle ? obstacle : obstacle_in_sums(p, &plan, options);
+}
+
+const char *fold_shards_obstacle(const struct platform *p, const struct options *options)
+{
+        const int shards = options->tp, node = p->gpus_per_node;
+        if (shards == 1)
+                return "there is one shard";
+        if (p->xml[0])
+                return "a SimGrid file does not say which of its hosts are alike";
+        if (p->groups)
+                return "the platform has nodes of several kinds";
+        if (!nest(shards, node) || !nest(shards, node / p->sockets) || !nest(shards, node / p->rails))
+                return "shards have different parts of a node's sockets or rails";
+        if (shards > node && !fabric_is_even(&p->fabric))
+                return "shards in different nodes share links of the fabric";
+        return NULL;
 }

@@ -1,8 +1,9 @@
-/* Folding: where all replicas of a plan do the same at the same time, one is simulated and stands for all.
+/* Folding: where all replicas of a plan, or all shards of a stage, do the same at the same time, one is
+ * simulated and stands for all.
  *
- * This module only decides whether the replicas are equal on a platform. predict.c acts on the answer: it
- * tells the platform, so that the collectives of the one replica go to twins of its own places (struct
- * sim_group, PLATFORM_NEAR) and links carry what they would carry with all replicas there. */
+ * This module only decides whether they are equal on a platform. predict.c acts on the answer: it tells the
+ * platform, so that the collectives of the one replica go to twins of its own places (struct sim_group,
+ * PLATFORM_NEAR) and links carry what they would carry with all of them there. */
 #ifndef RANVIER_SIM_WORLD_FOLD_H
 #define RANVIER_SIM_WORLD_FOLD_H
 
@@ -20,5 +21,9 @@ int fold_parse(const char *option, const char *text, enum fold *fold, struct rv_
  * such as "replicas share links of the fabric"; also if there is only one replica. NULL means that they are
  * equal. The text is constant. */
 const char *fold_obstacle(const struct platform *platform, const struct options *options);
+
+/* The same of the shards of a stage, of which the first would stand for all: "there is one shard". They are
+ * equal with each other whether replicas are or not. */
+const char *fold_shards_obstacle(const struct platform *platform, const struct options *options);
 
 #endif

@@ -64,20 +64,25 @@ static int collect(struct prediction *p, struct rv_error_info *err)
         return 0;
 }
 
-/* Decides whether one replica is simulated for all. */
+/* Decides whether one replica is simulated for all, and one shard for those of its stage. */
 static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *err)
 {
         const enum fold asked = p->machine ? p->machine->fold : FOLD_OFF;
         const char *obstacle = fold_obstacle(&p->costs.platform, p->options);
-        if (asked == FOLD_ON && obstacle)
+        const char *shards_obstacle = fold_shards_obstacle(&p->costs.platform, p->options);
+        if (asked == FOLD_ON && obstacle && (options_replicas(p->options) > 1 || shards_obstacle))
                 return rv_fail(err, RV_EPLAN, "--fold on: %s; leave it out, or simulate all replicas",
                                obstacle);
         if (asked == FOLD_AUTO && traced && !obstacle)
                 obstacle = "a trace shows every replica";
-        p->folded = asked != FOLD_OFF && !obstacle;
-        /* one machine has few replicas: that they are not folded is nothing to be told */
-        p->not_folded =
-                asked == FOLD_AUTO && p->options->dp > 1 && p->costs.platform.nodes > 1 ? obstacle : NULL;
+        if (asked == FOLD_AUTO && traced && !shards_obstacle)
+                shards_obstacle = "a trace shows every shard";
+        p->folds = (struct sim_folds){.replicas = asked != FOLD_OFF && !obstacle,
+                                      .shards = asked != FOLD_OFF && !shards_obstacle};
+        /* one machine has few ranks: that they are not folded is nothing to be told */
+        const bool told = asked == FOLD_AUTO && p->costs.platform.nodes > 1;
+        p->not_folded = told && options_replicas(p->options) > 1 ? obstacle : NULL;
+        p->shards_not_folded = told && p->options->tp > 1 ? shards_obstacle : NULL;
         return 0;
 }
 
@@ -86,7 +91,9 @@ static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *
 static int fold_platform(struct prediction *p)
 {
         const struct plan plan = options_plan(p->options, false);
-        if (!p->folded)
+        if (p->folds.shards)
+                p->costs.platform.folded_tp = plan.tp;
+        if (!p->folds.replicas)
                 return plan_ranks(&plan);
         p->costs.platform.folded_ranks = plan_ranks(&plan);
         if (plan_stride(&plan, GRID_REPLICAS) > plan_stride(&plan, GRID_STAGES))
@@ -110,7 +117,7 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
         if (rc == 0)
                 rc = network_open(&p->costs.platform, ranks, o->pp, p->places, err);
         if (rc == 0)
-                rc = sim_world_init(&p->world, o, p->folded, physics ? physics : &own,
+                rc = sim_world_init(&p->world, o, p->folds, physics ? physics : &own,
                                     traced ? &p->trace : NULL, batches, p->places, err);
         if (rc)
                 return rc;

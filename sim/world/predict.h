@@ -27,11 +27,11 @@ struct prediction {
         /* Empty unless a trace was asked for. */
         struct trace trace;
         struct sim_world world;
-        /* One replica was simulated for all. */
-        bool folded;
+        /* One replica was simulated for all; one shard of each stage for all. */
+        struct sim_folds folds;
         /* Why replicas were not folded although that was tried, as a clause, where a user should know; else
          * NULL. */
-        const char *not_folded;
+        const char *not_folded, *shards_not_folded;
         /* [world.batches]: seconds of each batch. */
         double *batch_seconds;
         /* Phases of the batch whose time is nearest to the median. */

@@ -44,6 +44,20 @@ static struct sim_lane *tensor_lane(const struct sim_rank *rank, const struct si
         return sim_find(rank->world, sim_group_member(group, member))->lanes[LANE_TENSOR];
 }
 
+/* Of members that are copies of one: all that it sends inside its node is one flow, and all that leaves it.
+ */
+static void exchange_with_twins(const struct priced *priced, struct sim_exchange *exchange, double each)
+{
+        const struct plan_group members = exchange->group.ranks;
+        const struct collective_group gpus = {members.first, members.stride, members.size, 1};
+        const struct collective_shape shape = collective_shape(&priced->costs->platform, &gpus);
+        const int near = (shape.nodes > 1 ? shape.per_node : members.size) - 1, far = members.size - 1 - near;
+        if (near > 0)
+                sim_exchange_flow_to_twins(exchange, false, near * each);
+        if (far > 0)
+                sim_exchange_flow_to_twins(exchange, true, far * each);
+}
+
 /* Rows of experts to and from every member: flows of as many bytes as go to the experts that it has. */
 static void begin_exchange(const struct priced *priced, const struct sim_rank *rank,
                            const struct sim_group *group, const struct op *op)
@@ -60,6 +74,10 @@ static void begin_exchange(const struct priced *priced, const struct sim_rank *r
                 .lane = LANE_TENSOR,
                 .seconds = tensor_start_seconds(&priced->costs->platform, group->ranks, kernel)};
         const double even = (double)kernel_collective_bytes(kernel, sizeof(float)) / group->ranks.size;
+        if (group->twins) {
+                exchange_with_twins(priced, exchange, even);
+                return;
+        }
         for (int i = 0; i < group->ranks.size; i++)
                 for (int j = 0; j < group->ranks.size; j++) {
                         const bool counts = kernel->kind == KERNEL_EXPERT_COUNTS;
@@ -152,7 +170,7 @@ static double gate_seconds(struct priced *priced, const struct sim_lane *lane)
         const struct plan_group all = plan_group(&lane->rank->world->plan, lane->rank->rank, GROUP_WORLD);
         const struct collective_group gpus = costs_group(priced->costs, all, GROUP_WORLD);
         if (op_of_pass(op))
-                return unit_of(priced, all, op);
+                return unit_of(priced, plan_group(&lane->rank->world->plan, lane->rank->rank, op->group), op);
         return collective_seconds(&priced->costs->platform, &gpus, COLLECTIVE_ALLREDUCE, op->bytes,
                                   DTYPE_FP32);
 }

@@ -308,10 +308,11 @@ static void print_gathered(const struct simulation *s)
 {
         const struct phases *p = &s->prediction.phases;
         const double passes = p->pipeline_seconds * (1 - p->bubble_fraction);
-        if (options_plan(&s->settings->plan, false).zero == 3)
-                printf("zero 3     layers are gathered and reduced by closed form, one ahead; %.1f %% of the "
+        const struct plan plan = options_plan(&s->settings->plan, false);
+        if (plan.zero == 3)
+                printf("zero 3     layers are gathered and reduced by closed form, %d ahead; %.1f %% of the "
                        "time of a micro-batch waits for that\n",
-                       passes > 0 ? 100 * p->gathered_seconds / passes : 0);
+                       plan.prefetch, passes > 0 ? 100 * p->gathered_seconds / passes : 0);
 }
 
 /* The all-reduces of gradients that were measured; NULL: none. */
@@ -390,6 +391,20 @@ static void print_interval(const struct interval *interval)
         printf("%s\n", interval->links_exact ? "; links are taken as the platform states them" : "");
 }
 
+/* What one stands for, and why others are all simulated. */
+static void print_folds(const struct prediction *p)
+{
+        const struct options *o = p->options;
+        if (p->folds.replicas)
+                printf("folded     %d replicas as 1\n", options_replicas(o));
+        else if (p->not_folded)
+                printf("folded     no: %s\n", p->not_folded);
+        if (p->folds.shards)
+                printf("folded     %d shards as 1\n", o->tp);
+        else if (p->shards_not_folded)
+                printf("folded     not the shards: %s\n", p->shards_not_folded);
+}
+
 /* What the prediction rests on, for those who want to know how far to trust it. */
 static void print_basis(const struct simulation *s)
 {
@@ -405,10 +420,7 @@ static void print_basis(const struct simulation *s)
         if (m->platform.messages)
                 print_messages(s);
         print_copies(s);
-        if (s->prediction.folded)
-                printf("folded     %d replicas as 1\n", s->settings->plan.dp);
-        else if (s->prediction.not_folded)
-                printf("folded     no: %s\n", s->prediction.not_folded);
+        print_folds(&s->prediction);
         print_interval(&s->interval);
 }
 
@@ -469,10 +481,11 @@ static json_t *extra_json(const struct simulation *s)
                         notes, json_string("--fits-only: kernels, and messages on the local platform, are "
                                            "priced by fits even where they were measured"));
         json_object_set_new(extra, "simulation",
-                            json_pack("{s:I, s:i, s:s?}", "operations",
+                            json_pack("{s:I, s:i, s:i, s:s?}", "operations",
                                       (json_int_t)s->prediction.world.operations, "folded_replicas",
-                                      s->prediction.folded ? s->settings->plan.dp : 1, "not_folded",
-                                      s->prediction.not_folded));
+                                      s->prediction.folds.replicas ? options_replicas(&s->settings->plan) : 1,
+                                      "folded_shards", s->prediction.folds.shards ? s->settings->plan.tp : 1,
+                                      "not_folded", s->prediction.not_folded));
         if (s->settings->replay)
                 json_object_set_new(extra, "replay",
                                     json_pack("{s:s, s:i, s:I, s:I}", "trace", s->settings->replay, "batch",

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Folded replicas: one simulated for all gives what all give, to 0.1 %, wherever the platform makes them equal; where it
+"""Folded replicas and shards: one simulated for all gives what all give, to 0.1 %, wherever the platform makes them equal; where it
 does not, it is said why. Every plan is simulated both ways."""
 import json
 import os
@@ -39,6 +39,28 @@ EQUAL = [
     ("generic", 2, 2, 4, 4, MIXED + ["--schedule", "1f1b"]), ("generic", 8, 1, 4, 2, MIXED),
     ("generic", 2, 2, 16, 4, MIXED + ["--schedule", "1f1b", "--order", "replicas"]),
     ("generic", 2, 2, 8, 4, OFFLOAD + ["--schedule", "1f1b", "--order", "replicas"]),
+    ("generic", 8, 2, 4, 4, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]), ("generic", 16, 2, 2, 2, MIXED + ["--schedule", "1f1b"]),
+    ("generic", 4, 2, 4, 4, MIXED + ["--schedule", "1f1b", "--zero", 1, "--sequence-parallel", "--clip", 0] + CHUNKS),
+    ("generic", 2, 4, 4, 8, MIXED + ["--schedule", "1f1b", "--messages", "staged", "--allreduce", "staged", "--sequence-parallel"]),
+    ("generic", 4, 2, 4, 4, MIXED + ["--schedule", "interleaved", "--virtual-stages", 2]),
+    ("dgx-2h", 16, 2, 2, 4, MIXED + ["--schedule", "1f1b", "--messages", "staged", "--allreduce", "staged"]),
+]
+# Shards that are equal though replicas are not, or there is one.
+SHARDS = [
+    ("generic", 8, 4, 1, 8, MIXED + ["--schedule", "1f1b"]), ("generic", 2, 4, 1, 8, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]),
+    ("dgx-2h", 2, 4, 4, 4, MIXED + ["--schedule", "1f1b"]), ("dgx-2h", 4, 2, 5, 4, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]),
+]
+# Replicas that share experts or sequences: model, options, and how many replicas and shards are folded.
+A100 = ["--profile", "a100-published", "--platform", "selene", "--precision", "bf16", "--schedule", "1f1b", "--fusion", "on",
+        "--micro-batch-size", 1, "--seq-len", 2048]
+SPREAD = [
+    ("mixtral-8x7b", ["--gpus", 32, "--pp", 4, "--dp", 8, "--ep", 8, "--batch-size", 32], (8, 1)),
+    ("mixtral-8x7b", ["--gpus", 32, "--pp", 2, "--dp", 16, "--ep", 4, "--batch-size", 32, "--order", "replicas", "--zero", 1], (16, 1)),
+    ("qwen3-30b-a3b", ["--gpus", 32, "--pp", 2, "--dp", 16, "--ep", 16, "--batch-size", 32], (16, 1)),
+    ("llama3-8b", ["--gpus", 32, "--pp", 2, "--dp", 4, "--cp", 4, "--batch-size", 16], (16, 1)),
+    ("llama3-8b", ["--gpus", 64, "--pp", 2, "--tp", 4, "--dp", 4, "--cp", 2, "--batch-size", 16, "--sequence-parallel", "--zero", 1], (8, 4)),
+    ("mixtral-8x7b", ["--gpus", 16, "--pp", 2, "--dp", 8, "--ep", 8, "--batch-size", 16, "--routing-exponent", 0.5],
+     "replicas have experts of their own, which get uneven rows"),
 ]
 # What makes replicas differ.
 DIFFERENT = [
@@ -80,18 +102,42 @@ def name(plan):
     return "%s %d x %d x %d %s" % (platform, pp, dp, tp, " ".join(map(str, options)))
 
 
-def check_equal(tap, folder, plan):
+def check_equal(tap, folder, plan, replicas=True):
     _, all_of_them, said = simulate(folder, plan, "--fold", "off")
     status, one, also = simulate(folder, plan)
     if not all_of_them or not one:
         return tap.ok(False, "folded and not: " + name(plan), said + also)
     expected, found = (r["batch_seconds"]["median"] for r in (all_of_them, one))
-    tap.ok(abs(found - expected) <= TOLERANCE * expected and one["simulation"]["folded_replicas"] == plan[3] and
-           one["simulation"]["operations"] * plan[3] == all_of_them["simulation"]["operations"],
-           "folded takes what all replicas take: " + name(plan),
-           "folded %.9f s, all %.9f s: %+.4f %%" % (found, expected, 100 * (found / expected - 1)))
+    folds = [plan[3] if replicas else 1, plan[1]]
+    tap.ok(abs(found - expected) <= TOLERANCE * expected and
+           [one["simulation"][key] for key in ("folded_replicas", "folded_shards")] == folds and
+           one["simulation"]["operations"] * folds[0] * folds[1] == all_of_them["simulation"]["operations"],
+           "folded takes what all take: " + name(plan),
+           "folded %.9f s, all %.9f s: %+.4f %% %s" % (found, expected, 100 * (found / expected - 1), one["simulation"]))
     same = [r[key] for r in (all_of_them, one) for key in ("memory", "ranks")]
-    tap.ok(same[:2] == same[2:] and "replicas as 1" in also, "and its memory is that of all ranks", also)
+    tap.ok(same[:2] == same[2:] and all(f"{count} {what} as 1" in also for count, what in zip(folds, ("replicas", "shards")) if count > 1),
+           "and its memory is that of all ranks", also)
+
+
+def spread(folder, model, options, *more):
+    path = os.path.join(folder, "report.json")
+    status, out, err = ranvier.run(["simulate", model, *A100, *options, "--ignore-memory", "--report", path, *more])
+    return (json.load(open(path)) if status == 0 else None), out + err
+
+
+def check_spread(tap, folder, model, options, folds):
+    all_of_them, said = spread(folder, model, options, "--fold", "off")
+    one, also = spread(folder, model, options)
+    what = f"{model} {' '.join(map(str, options))}"
+    if not all_of_them or not one:
+        return tap.ok(False, "folded and not: " + what, said + also)
+    found = one["simulation"]
+    if isinstance(folds, str):
+        return tap.ok(found["folded_replicas"] == 1 and found["not_folded"] == folds, f"{what}: {folds}", also)
+    seconds = [r["batch_seconds"]["median"] for r in (all_of_them, one)]
+    tap.ok(abs(seconds[1] / seconds[0] - 1) < 1e-6 and (found["folded_replicas"], found["folded_shards"]) == folds and
+           found["operations"] * folds[0] * folds[1] == all_of_them["simulation"]["operations"], "folded takes what all take: " + what,
+           f"{seconds} {found}")
 
 
 def check_different(tap, folder, plan):
@@ -110,6 +156,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for plan in EQUAL:
             check_equal(tap, folder, plan)
+        for plan in SHARDS:
+            check_equal(tap, folder, plan, replicas=False)
+        for model, options, folds in SPREAD:
+            check_spread(tap, folder, model, options, folds)
         for plan in DIFFERENT:
             check_different(tap, folder, plan)
         trace = os.path.join(folder, "trace.json")

@@ -61,10 +61,12 @@ struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters,
                                             .embedded_bytes = PAPER_EMBEDDED_BYTES,
                                             .head_bytes = PAPER_HEAD_BYTES,
                                             .units = {.blocks = PAPER_BLOCKS,
+                                                      .dense = PAPER_DENSE,
+                                                      .tied = plan->tied,
                                                       .embedding = PAPER_EMBEDDING,
+                                                      .dense_block = PAPER_DENSE_BLOCK,
                                                       .block = PAPER_BLOCK,
-                                                      .head = PAPER_HEAD,
-                                                      .head_gradient = PAPER_HEAD_GRADIENT}};
+                                                      .head = PAPER_HEAD}};
         struct paper *paper = paper_new(
                 &(struct paper_setting){.plan = plan,
                                         .stages = stages,

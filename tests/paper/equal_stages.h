@@ -15,7 +15,14 @@ enum { PAPER_LAYER = 7 };
 enum { PAPER_LEFT = 5 * PAPER_LAYER };
 
 /* Zero 3: blocks, and parameters of what is gathered whole. */
-enum { PAPER_BLOCKS = 3, PAPER_EMBEDDING = 11, PAPER_BLOCK = 5, PAPER_HEAD = 13, PAPER_HEAD_GRADIENT = 4 };
+enum {
+        PAPER_BLOCKS = 4,
+        PAPER_DENSE = 1,
+        PAPER_DENSE_BLOCK = 3,
+        PAPER_EMBEDDING = 11,
+        PAPER_BLOCK = 5,
+        PAPER_HEAD = 4
+};
 
 /* Experts spread over replicas: parts of every forward and backward, with an exchange between two. */
 enum { PAPER_PARTS = 3 };

@@ -34,10 +34,17 @@ struct touched {
         enum mirror mirror;
 };
 
-/* Zero 3: a unit of the pass under way, in the order of work. */
+/* Zero 3: buffers, of which a unit's weights are in one and its gradients in one. */
 enum { UNITS = PAPER_BLOCKS + 2 };
+struct unit_buffer {
+        int unit;           /* -1: of none yet */
+        bool there, in_use; /* gathered; computed with, or reduced */
+        int summed;         /* micro-batches whose gradients are in it */
+};
+/* What is known of a unit: of how many micro-batches its gradients were made, and are in the replica's share.
+ */
 struct unit {
-        bool gathering, gathered, computing, computed, reducing, reduced;
+        int made, reduced;
 };
 
 /* What is in flight on a lane, oldest first. */
@@ -66,7 +73,10 @@ struct seen {
         uint64_t collectives[GROUP_WORLD + 1];  /* hash of what was issued, in order */
         int chain, chain_vmb;                   /* spread experts: how far a forward or backward has come */
         bool passing;                           /* zero 3: a forward or backward is under way */
+        struct op pass;
+        int begun, computed; /* of its units */
         struct unit units[UNITS];
+        struct unit_buffer weights[2 + UNITS], unit_gradients[2 + UNITS];
 };
 
 struct observer {
@@ -124,6 +134,8 @@ struct observer *observer_new(const struct plan *plan, int64_t parameters, bool 
                 s->host_gradients = allocate(limits.gradients, sizeof *s->host_gradients);
                 for (int i = 0; i < PLAN_UPDATE_BUFFERS; i++)
                         s->buffer[i] = -1;
+                for (int i = 0; i < 2 + UNITS; i++)
+                        s->weights[i].unit = s->unit_gradients[i].unit = -1;
         }
         return o;
 }
@@ -159,6 +171,18 @@ static bool gathers_units(const struct observer *o)
         return o->plan.zero == 3;
 }
 
+/* Replicas that share units: of neighbouring numbers. */
+static int sharers_of(const struct observer *o)
+{
+        return o->plan.sharers ? o->plan.sharers : o->plan.dp;
+}
+
+/* Whether shares are summed behind the pipeline, over the replicas that have the same. */
+static bool sums_shares(const struct observer *o)
+{
+        return gathers_units(o) && sharers_of(o) < o->plan.dp;
+}
+
 /* Whether parameter p is of experts, of which each replica has others: those of replicas that lie plan.ep
  * apart are the same. */
 static bool is_spread(const struct observer *o, int64_t p)
@@ -180,7 +204,7 @@ static enum op_group exchange_group(const struct observer *o)
 /* Between the replicas of which gradients of p are summed. */
 static enum op_group group_of(const struct observer *o, int64_t p)
 {
-        return is_spread(o, p) ? GROUP_EXPERT_DATA : GROUP_DATA;
+        return gathers_units(o) ? GROUP_SHARE_DATA : is_spread(o, p) ? GROUP_EXPERT_DATA : GROUP_DATA;
 }
 
 /* The first replica of that group, and how far the next one is from it. */
@@ -702,31 +726,141 @@ static void complete_pipeline(struct observer *o, int rank, const struct op *op)
 
 /* ---- passes of zero 3, unit by unit ---- */
 
-static bool of_embedding(const struct op *op)
+static int layers_of(const struct observer *o)
 {
-        return op->segment == (op->of == OP_FORWARD ? 0 : UNITS - 1);
+        return o->plan.unit_layers > 1 ? o->plan.unit_layers : 1;
 }
 
-static bool of_head(const struct op *op)
+/* Units of a pass. */
+static int units_in(const struct observer *o)
 {
-        return op->segment == (op->of == OP_FORWARD ? UNITS - 1 : 0);
+        return 2 + (PAPER_BLOCKS + layers_of(o) - 1) / layers_of(o);
 }
 
-/* Parameters whose weights a unit needs, backward those that are not there: the head's still are, and an
- * embedding has no use for them. */
-static int64_t needs(const struct op *op)
+/* Which unit a part is about: 0 the embedding, then the blocks, then the head, which is 0 too if it is tied.
+ */
+static int unit_of(const struct observer *o, const struct op *op)
 {
-        if (of_embedding(op) || of_head(op))
-                return op->of == OP_BACKWARD ? 0 : of_head(op) ? PAPER_HEAD : PAPER_EMBEDDING;
-        return PAPER_BLOCK;
+        const int last = units_in(o) - 1, at = op->of == OP_FORWARD ? op->segment : last - op->segment;
+        return at == last && o->plan.tied ? 0 : at;
 }
 
-/* And whose gradients are complete when it has been computed. */
-static int64_t completes(const struct op *op)
+/* Counted block by block. */
+static int64_t unit_parameters(const struct observer *o, int unit)
 {
-        if (op->of == OP_FORWARD)
-                return 0;
-        return of_embedding(op) ? PAPER_EMBEDDING : of_head(op) ? PAPER_HEAD_GRADIENT : PAPER_BLOCK;
+        int64_t count = 0;
+        if (unit == 0)
+                return PAPER_EMBEDDING + (o->plan.tied ? PAPER_HEAD : 0);
+        if (unit == units_in(o) - 1)
+                return PAPER_HEAD;
+        for (int block = 0; block < PAPER_BLOCKS; block++)
+                if (block / layers_of(o) == unit - 1)
+                        count += block < PAPER_DENSE ? PAPER_DENSE_BLOCK : PAPER_BLOCK;
+        return count;
+}
+
+static bool is_head(const struct observer *o, const struct op *op)
+{
+        return op->segment == (op->of == OP_FORWARD ? units_in(o) - 1 : 0);
+}
+
+static bool is_back_to_embedding(const struct observer *o, const struct op *op)
+{
+        return op->of == OP_BACKWARD && op->segment == units_in(o) - 1;
+}
+
+static bool is_for_batch(const struct observer *o)
+{
+        return o->plan.gathered == GATHERED_FOR_BATCH;
+}
+
+/* Embedding and head have the first buffers, blocks the others; how many there are follows from the plan. */
+static void check_buffer(struct observer *o, int unit, int buffer, int blocks)
+{
+        const int ends = is_for_batch(o) && !o->plan.tied ? 2 : 1, last = units_in(o) - 1;
+        const bool end = unit == 0 || unit == last;
+        const int most = blocks < last - 1 ? blocks : last - 1;
+        expect(o, buffer >= 0 && (end ? buffer < ends : buffer >= ends && buffer < ends + most),
+               "a unit is in a buffer of its sort");
+}
+
+static void issue_gather(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        const int unit = unit_of(o, op),
+                  ahead = s->passing && op->of == OP_FORWARD && s->pass.of == OP_BACKWARD ? units_in(o) : 0;
+        check_buffer(o, unit, op->gathered,
+                     o->plan.gathered == GATHERED_FOR_PASS ? 1 + o->plan.prefetch : PAPER_BLOCKS);
+        struct unit_buffer *buffer = &s->weights[op->gathered];
+        expect(o, op->count == unit_parameters(o, unit) && !is_back_to_embedding(o, op),
+               "a unit's weights are gathered, where it has use for them");
+        expect(o, !buffer->in_use, "no weights come where others are read");
+        for (int i = 0; i < 2 + UNITS; i++)
+                expect(o, s->weights[i].unit != unit, "what is there is not gathered again");
+        expect(o,
+               op->segment + ahead < s->begun + o->plan.prefetch ||
+                       (s->begun == s->computed && op->segment <= s->computed),
+               "weights are gathered no more units ahead than the plan says");
+        *buffer = (struct unit_buffer){.unit = unit};
+}
+
+/* What a unit's gradients begin with. */
+static void begin_gradients(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        const int unit = unit_of(o, op);
+        check_buffer(o, unit, op->reduced, is_for_batch(o) ? PAPER_BLOCKS : 2);
+        struct unit_buffer *buffer = &s->unit_gradients[op->reduced];
+        expect(o, !buffer->in_use, "no gradients are made where others are reduced");
+        for (int i = 0; i < 2 + UNITS; i++)
+                expect(o, s->unit_gradients[i].unit != unit || i == op->reduced,
+                       "a unit's gradients are in one buffer");
+        if (op->begins == GRADIENTS_ADD) {
+                expect(o, buffer->unit == unit, "what is added to is there");
+                return;
+        }
+        expect(o, buffer->unit < 0, "a buffer is free when a unit begins in it");
+        expect(o, op->begins == GRADIENTS_CLEAR || s->units[unit].reduced > 0,
+               "a share is loaded when there is something in it");
+        *buffer = (struct unit_buffer){.unit = unit,
+                                       .summed = op->begins == GRADIENTS_LOAD ? s->units[unit].reduced : 0};
+}
+
+static void compute_unit(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        expect(o, op->lane == LANE_COMPUTE && op->count == 0, "a unit is computed on the compute lane");
+        expect(o, op->segment == s->begun && s->begun == s->computed, "units are computed one by one");
+        if (is_back_to_embedding(o, op)) {
+                expect(o, op->gathered < 0, "an embedding's backward reads no weights");
+        } else {
+                struct unit_buffer *buffer = &s->weights[op->gathered];
+                expect(o, buffer->unit == unit_of(o, op) && buffer->there, "a unit has its weights");
+                buffer->in_use = true;
+        }
+        if (op->of == OP_BACKWARD)
+                begin_gradients(o, rank, op);
+        s->begun++;
+}
+
+static void issue_scatter(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        const int unit = unit_of(o, op);
+        struct unit_buffer *buffer = &s->unit_gradients[op->reduced];
+        expect(o, op->kind == OP_REDUCE_SCATTER && op->count == unit_parameters(o, unit),
+               "a unit's gradients are reduced");
+        expect(o, buffer->unit == unit && !buffer->in_use && buffer->summed == s->units[unit].made,
+               "when they are complete, and of all micro-batches so far");
+        buffer->in_use = true;
+}
+
+static bool any_reduced(const struct seen *s)
+{
+        for (int i = 0; i < 2 + UNITS; i++)
+                if (s->unit_gradients[i].in_use)
+                        return true;
+        return false;
 }
 
 /* The same operation, as it is without zero 3. */
@@ -739,74 +873,78 @@ static struct op whole_pass(const struct op *part)
         return pass;
 }
 
-/* Blocking: gradients of the unit before are reduced before anything goes on. */
-static bool goes_on(const struct observer *o, int rank, const struct op *op)
-{
-        struct op before = *op;
-        before.segment--;
-        return !o->plan.blocking || op->segment == 0 || completes(&before) == 0 ||
-               o->seen[rank].units[before.segment].reduced;
-}
-
 static void issue_unit(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        if (!s->passing) {
-                const struct op pass = whole_pass(op);
+        if (!s->passing && op->kind != OP_REDUCE_SCATTER) {
+                s->pass = whole_pass(op);
                 s->passing = true;
-                memset(s->units, 0, sizeof s->units);
-                issue_pipeline(o, rank, &pass);
+                s->begun = s->computed = 0;
+                issue_pipeline(o, rank, &s->pass);
+        }
+        expect(o, op->segment >= 0 && op->segment < units_in(o), "a pass has the units of its stage");
+        if (op->kind == op->of) {
+                expect(o, !o->plan.blocking || !any_reduced(s), "blocking gradients are reduced first");
+                compute_unit(o, rank, op);
+                return;
         }
         const uint64_t word =
                 ((uint64_t)op->kind * 64 + (uint64_t)op->segment) * 1024 + (uint64_t)vmb_of(o, op);
-        expect(o, op->segment >= 0 && op->segment < UNITS, "a pass has the units of its stage");
-        struct unit *unit = &s->units[op->segment], *before = op->segment > 0 ? unit - 1 : NULL;
-        if (op->kind == op->of) {
-                expect(o, op->lane == LANE_COMPUTE && op->count == 0,
-                       "a unit is computed on the compute lane");
-                expect(o, !unit->computing && (!before || before->computed), "units are computed one by one");
-                expect(o, unit->gathered || needs(op) == 0, "a unit has its weights");
-                expect(o, goes_on(o, rank, op), "blocking gradients are reduced first");
-                unit->computing = true;
-                return;
-        }
-        s->collectives[GROUP_DATA] = (s->collectives[GROUP_DATA] ^ (word + 1)) * 0x100000001B3u;
+        s->collectives[op->group] = (s->collectives[op->group] ^ (word + 1)) * 0x100000001B3u;
         expect(o,
-               op->lane == LANE_COLLECTIVE && op->group == GROUP_DATA &&
+               op->lane == LANE_COLLECTIVE &&
+                       op->group == (sharers_of(o) < o->plan.dp ? GROUP_SHARERS : GROUP_DATA) &&
                        op->bytes == op->count * o->plan.element_bytes,
-               "units are gathered and reduced between the replicas");
-        if (op->kind == OP_ALL_GATHER) {
-                expect(o, needs(op) > 0 && op->count == needs(op) && !unit->gathering,
-                       "a unit's weights are gathered once");
-                expect(o, !before || before->computing, "weights are gathered one unit ahead");
-                expect(o, goes_on(o, rank, op), "and, blocking, behind the gradients");
-                unit->gathering = true;
-        } else {
-                expect(o, op->kind == OP_REDUCE_SCATTER && op->count == completes(op) && unit->computed,
-                       "gradients are reduced when they are complete");
-                expect(o, !unit->reducing, "and once");
-                unit->reducing = true;
+               "units are gathered and reduced between the replicas that share them");
+        if (op->kind == OP_REDUCE_SCATTER)
+                issue_scatter(o, rank, op);
+        else
+                issue_gather(o, rank, op);
+}
+
+/* A backward's unit frees its weights, unless these stay for the batch. */
+static void unit_computed(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        struct unit *unit = &s->units[unit_of(o, op)];
+        s->computed++;
+        if (op->gathered >= 0) {
+                s->weights[op->gathered].in_use = false;
+                if (op->of == OP_BACKWARD && !is_for_batch(o))
+                        s->weights[op->gathered].unit = -1;
         }
+        if (op->of == OP_BACKWARD && !(o->plan.tied && is_head(o, op))) {
+                unit->made++;
+                s->unit_gradients[op->reduced].summed++;
+        }
+        if (s->computed < units_in(o))
+                return;
+        s->passing = false;
+        complete_pipeline(o, rank, &s->pass);
 }
 
 static void complete_unit(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        struct unit *unit = &s->units[op->segment];
-        bool over = true;
-        unit->gathered = unit->gathered || op->kind == OP_ALL_GATHER;
-        unit->computed = unit->computed || op->kind == op->of;
-        unit->reduced = unit->reduced || op->kind == OP_REDUCE_SCATTER;
-        for (int i = 0; i < UNITS; i++) {
-                struct op each = *op;
-                each.segment = i;
-                over = over && s->units[i].computed && (completes(&each) == 0 || s->units[i].reduced);
+        if (op->kind == OP_ALL_GATHER) {
+                expect(o, s->weights[op->gathered].unit == unit_of(o, op),
+                       "weights come to where they were to");
+                s->weights[op->gathered].there = true;
+        } else if (op->kind == OP_REDUCE_SCATTER) {
+                s->units[unit_of(o, op)].reduced = s->unit_gradients[op->reduced].summed;
+                s->unit_gradients[op->reduced] = (struct unit_buffer){.unit = -1};
+        } else {
+                unit_computed(o, rank, op);
         }
-        if (!over)
-                return;
-        const struct op pass = whole_pass(op);
-        s->passing = false;
-        complete_pipeline(o, rank, &pass);
+}
+
+/* Every unit's gradients, of all micro-batches, are in the shares. */
+static bool all_reduced(const struct observer *o, int rank)
+{
+        for (int unit = 0; unit < units_in(o) - o->plan.tied; unit++)
+                if (o->seen[rank].units[unit].reduced != o->plan.micro_batches)
+                        return false;
+        return true;
 }
 
 /* ---- passes of spread experts, or of parts of sequences, part by part ---- */
@@ -858,7 +996,7 @@ static bool summed(const struct observer *o, int rank, int64_t p)
 {
         const struct touched *t = &o->seen[rank].touched[p];
         const bool elsewhere = shares_chunks(o) && !t->own;
-        return (o->plan.dp == 1 || gathers_units(o) || t->reduced == 1) &&
+        return (o->plan.dp == 1 || (gathers_units(o) && !sums_shares(o)) || t->reduced == 1) &&
                (!shared(o, rank, p) || elsewhere || t->exchanged == 1);
 }
 
@@ -1074,6 +1212,8 @@ static void issue_optimizer(struct observer *o, int rank, const struct op *op)
         struct seen *s = &o->seen[rank];
         const bool early = overlaps(o) && op->of == OP_ALLREDUCE && op->group == GROUP_DATA;
         expect(o, early || o->plan.forward_only || computed(o, rank), "the optimizer follows the pipeline");
+        expect(o, !gathers_units(o) || o->plan.forward_only || all_reduced(o, rank),
+               "and the reductions of all units");
         switch (op->kind) {
         case OP_CHECK_OVERFLOW:
                 expect(o, o->plan.mixed && op->offset == 0 && op->count == s->final,
@@ -1255,7 +1395,7 @@ static void end_parameters(struct observer *o, int rank)
         for (int64_t p = 0; p < o->parameters; p++) {
                 const struct touched *t = &s->touched[p];
                 const bool own = !shares_chunks(o) || t->own;
-                const bool sums = train && plan->dp > 1 && !gathers_units(o);
+                const bool sums = train && plan->dp > 1 && (!gathers_units(o) || sums_shares(o));
                 expect(o, t->looked == (train && plan->mixed), "every gradient is looked at once");
                 expect(o, t->reduced == sums && t->exchanged == (own && shared(o, rank, p)),
                        "every gradient is summed, in a step with overflow too");
@@ -1288,13 +1428,18 @@ static void end_collectives(struct observer *o, int rank)
         const struct seen *same_experts = &o->seen[plan_rank(plan, replica % ep, stage, 0)];
         const struct seen *other_experts = &o->seen[plan_rank(plan, replica - replica % ep, stage, 0)];
         const struct seen *same_sequences = &o->seen[plan_rank(plan, replica - replica % cp, stage, 0)];
+        const int shares = sharers_of(o);
+        const struct seen *other_shares = &o->seen[plan_rank(plan, replica - replica % shares, stage, 0)];
+        const struct seen *same_share = &o->seen[plan_rank(plan, replica % shares, stage, 0)];
         const struct seen *other_end = &o->seen[plan_rank(plan, replica, plan->pp - 1 - stage, 0)];
         expect(o,
                s->collectives[GROUP_WORLD] == o->seen[0].collectives[GROUP_WORLD] &&
                        s->collectives[GROUP_DATA] == same_stage->collectives[GROUP_DATA] &&
                        s->collectives[GROUP_EXPERT_DATA] == same_experts->collectives[GROUP_EXPERT_DATA] &&
                        s->collectives[GROUP_EXPERTS] == other_experts->collectives[GROUP_EXPERTS] &&
-                       s->collectives[GROUP_CONTEXT] == same_sequences->collectives[GROUP_CONTEXT],
+                       s->collectives[GROUP_CONTEXT] == same_sequences->collectives[GROUP_CONTEXT] &&
+                       s->collectives[GROUP_SHARERS] == other_shares->collectives[GROUP_SHARERS] &&
+                       s->collectives[GROUP_SHARE_DATA] == same_share->collectives[GROUP_SHARE_DATA],
                "collectives are issued in the same order on all members of a group");
         if (stage == 0)
                 expect(o, s->collectives[GROUP_EMBEDDING] == other_end->collectives[GROUP_EMBEDDING],

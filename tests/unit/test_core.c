@@ -59,6 +59,16 @@ static void on_complete(void *context, int rank, const struct op *op)
         observer_complete(w->observer, rank, op);
 }
 
+static void gather_units(uint64_t *random, struct plan *plan)
+{
+        plan->zero = 3;
+        plan->unit_layers = random_int(random, 0, 5);
+        plan->prefetch = random_int(random, 0, 6);
+        plan->gathered = (enum plan_gathered)random_int(random, 0, GATHERED_FOR_BATCH);
+        plan->offload_activations = plan->offload_activations && plan->policy != POLICY_AXONN;
+        plan->sharers = plan->dp == 4 ? random_int(random, 0, 2) : 0;
+}
+
 static struct plan random_plan(uint64_t *random, int64_t *parameters)
 {
         *parameters = random_int(random, 1, 100);
@@ -91,7 +101,7 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.zero = plan.dp > 1 && random_int(random, 0, 1);
         if (plan.zero && plan.pp == 1 && plan.virtual_stages == 1 && !policy_get(plan.policy)->deferred &&
             random_int(random, 0, 1))
-                plan.zero = 3;
+                gather_units(random, &plan);
         plan.overlap_allreduce = !plan.zero && plan.virtual_stages == 1 && random_int(random, 0, 1);
         plan.blocking = plan.policy != POLICY_AXONN && random_int(random, 0, 2) == 0;
         return plan;
@@ -114,6 +124,7 @@ static void spread_experts(uint64_t *random, struct plan *plan)
                 plan->dp == 4 && random_int(random, 0, 1) ? 2 : plan->dp;
         plan->offload_activations = plan->overlap_allreduce = false;
         plan->zero = plan->zero ? 1 : 0;
+        plan->sharers = 0;
 }
 
 /* Runs a batch; returns the first broken property, if any. */

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { UNITS = 9, SEED = 1905, PASSES = 4000 };
+enum { UNITS = 9, SEED = 1905, PASSES = 4000, MICRO_BATCHES = 4 };
 
 /* Of a unit, in the order of work: seconds of its work, of its weights before it, of its gradients after it.
  */
@@ -15,31 +15,12 @@ struct moment {
         double compute, gather, scatter;
 };
 
-/* The closed form: seconds until all is computed and reduced. */
-static double expected_seconds(const struct moment *steps, int count, bool blocking)
-{
-        double network = 0, began = 0, computed = 0;
-        for (int i = 0; i < count; i++) {
-                const double reduced = i > 0 ? steps[i - 1].scatter : 0;
-                double weights = 0;
-                if (blocking && reduced > 0)
-                        began = computed = network = fmax(network, computed) + reduced;
-                if (steps[i].gather > 0)
-                        weights = network = fmax(network, began) + steps[i].gather;
-                if (!blocking && reduced > 0)
-                        network = fmax(network, computed) + reduced;
-                began = fmax(weights, computed);
-                computed = began + steps[i].compute;
-        }
-        return fmax(network, computed) + (count > 0 ? steps[count - 1].scatter : 0);
-}
-
 /* A model of so many units, and what they take. */
 struct job {
         struct plan plan;
         struct core_units units;
         struct moment forward[UNITS], backward[UNITS];
-        int count;
+        int count, gathers, scatters;
         double work; /* seconds of all that was computed */
 };
 
@@ -51,8 +32,10 @@ static double job_seconds(void *context, int rank, const struct op *op)
         const struct moment *step = &(op->of == OP_FORWARD ? job->forward : job->backward)[op->segment];
         switch (op->kind) {
         case OP_ALL_GATHER:
+                job->gathers++;
                 return step->gather;
         case OP_REDUCE_SCATTER:
+                job->scatters++;
                 return step->scatter;
         default:
                 job->work += rank == 0 ? step->compute : 0;
@@ -66,7 +49,7 @@ static double stream_seconds(struct job *job, struct phases *phases)
         struct paper *paper = paper_new(&(struct paper_setting){
                 .plan = &job->plan, .stages = &stage, .physics = {.seconds = job_seconds, .context = job}});
         assert_non_null(paper);
-        job->work = 0;
+        job->work = job->gathers = job->scatters = 0;
         const double seconds = paper_run(paper);
         const struct batch_times times[] = {engine_times(paper_engine(paper, 0)),
                                             engine_times(paper_engine(paper, 1))};
@@ -75,13 +58,14 @@ static double stream_seconds(struct job *job, struct phases *phases)
         return seconds;
 }
 
-/* Two replicas; every unit has weights, and backward all but the head and the embedding gather them. */
+/* Two replicas; each unit is gathered one ahead. */
 static void open_job(struct job *job, int blocks, enum policy_id policy, int micro_batches)
 {
-        *job = (struct job){.count = blocks + 2, .units = {blocks, 1, 1, 1, 1}};
+        *job = (struct job){.count = blocks + 2,
+                            .units = {.blocks = blocks, .embedding = 1, .block = 1, .head = 1}};
         assert_true(job->count <= UNITS);
         memset(&job->plan, 0, sizeof job->plan);
-        job->plan.pp = job->plan.tp = job->plan.virtual_stages = 1;
+        job->plan.pp = job->plan.tp = job->plan.virtual_stages = job->plan.prefetch = 1;
         job->plan.dp = 2;
         job->plan.zero = 3;
         job->plan.policy = policy;
@@ -89,23 +73,87 @@ static void open_job(struct job *job, int blocks, enum policy_id policy, int mic
         job->plan.bucket_parameters = job->plan.allreduce_buckets = job->plan.element_bytes = 1;
 }
 
+/* Which units of a backward are still there: the head, and the last blocks, as many as there are buffers. */
 static bool gathers_backward(const struct job *job, int nth)
 {
-        return nth > 0 && nth < job->count - 1;
+        const int blocks = job->count - 2;
+        return nth > job->plan.prefetch + 1 && nth <= blocks;
 }
 
 static void fill(struct job *job, double compute, double gather, double scatter)
 {
         for (int i = 0; i < job->count; i++) {
                 job->forward[i] = (struct moment){compute, gather, 0};
-                job->backward[i] = (struct moment){compute, gathers_backward(job, i) ? gather : 0, scatter};
+                job->backward[i] = (struct moment){compute, gather, scatter};
         }
 }
 
-static void assert_stream(struct job *job, double each)
+/* The closed form, forward and backward in turn: when each unit's work begins and ends. A unit's weights are
+ * asked for as soon as the work begins of the unit so many before it, whichever pass that is of, or, none
+ * ahead, when the unit before it has ended; then go this one's gradients; both pass in this order. Work waits
+ * for its weights and for a buffer for its gradients, of which blocks have two and embedding and head one,
+ * and for what its own gradients still do. */
+struct timeline {
+        double network, computed, reduced[UNITS], ends, last[2]; /* last: reductions of blocks */
+        double there[2 * UNITS * MICRO_BATCHES + UNITS];
+};
+
+static void ask(const struct job *job, struct timeline *t, int s, double now)
+{
+        const int batch = 2 * job->count * job->plan.micro_batches, nth = s % job->count;
+        const bool back = s / job->count % 2;
+        if (s >= batch)
+                return;
+        t->there[s] = 0;
+        if (back && !gathers_backward(job, nth))
+                return;
+        t->network = fmax(t->network, now) + (back ? job->backward : job->forward)[nth].gather;
+        t->there[s] = t->network;
+}
+
+static double gradients_free(const struct timeline *t, int unit, int count)
+{
+        const int blocks = count - 2;
+        if (unit == 0 || unit == count - 1)
+                return t->ends;
+        return fmax(blocks > 1 ? t->last[0] : t->last[1], t->reduced[unit]);
+}
+
+static double expected_seconds(const struct job *job)
+{
+        struct timeline t = {0};
+        const int ahead = job->plan.prefetch, count = job->count;
+        for (int s = 0; s < ahead; s++)
+                ask(job, &t, s, 0);
+        for (int s = 0; s < 2 * count * job->plan.micro_batches; s++) {
+                const int nth = s % count, unit = s / count % 2 ? count - 1 - nth : nth;
+                if (ahead == 0 && nth == 0)
+                        ask(job, &t, s, t.computed);
+                double begin = fmax(t.computed, t.there[s]);
+                if (unit != nth || s / count % 2)
+                        begin = fmax(begin, gradients_free(&t, unit, count));
+                if (ahead > 0)
+                        ask(job, &t, s + ahead, begin);
+                t.computed = begin + (s / count % 2 ? job->backward : job->forward)[nth].compute;
+                if (ahead == 0 && nth < count - 1)
+                        ask(job, &t, s + 1, t.computed);
+                if (s / count % 2 == 0)
+                        continue;
+                t.reduced[unit] = t.network = fmax(t.network, t.computed) + job->backward[nth].scatter;
+                if (unit == 0 || unit == count - 1) {
+                        t.ends = t.network;
+                } else {
+                        t.last[0] = t.last[1];
+                        t.last[1] = t.network;
+                }
+        }
+        return fmax(t.network, t.computed);
+}
+
+static void assert_stream(struct job *job, double seconds)
 {
         struct phases phases;
-        assert_close(stream_seconds(job, &phases), job->plan.micro_batches * each, 1e-13);
+        assert_close(stream_seconds(job, &phases), seconds, 1e-13);
 }
 
 static void without_a_network_a_pass_is_its_work(void **state)
@@ -114,32 +162,33 @@ static void without_a_network_a_pass_is_its_work(void **state)
         struct job job;
         open_job(&job, 5, POLICY_AXONN, 3);
         fill(&job, 2, 0, 0);
-        assert_stream(&job, 2 * 2 * job.count);
+        assert_stream(&job, 3 * 2 * 2 * job.count);
 }
 
-/* Work hides all but the first gather of a forward, and the last reduction. */
+/* Work hides all but the first gather of a batch, and the last reduction. */
 static void longer_work_hides_the_network(void **state)
 {
         (void)state;
         struct job job;
-        open_job(&job, 6, POLICY_GPIPE, 2);
+        open_job(&job, 6, POLICY_1F1B, 2);
         fill(&job, 5, 3, 0);
-        assert_stream(&job, 3 + 2 * 5 * job.count);
+        assert_stream(&job, 3 + 2 * 2 * 5 * job.count);
         fill(&job, 5, 3, 2);
-        assert_stream(&job, 3 + 2 * 5 * job.count + 2);
+        assert_stream(&job, 3 + 2 * 2 * 5 * job.count + 2);
+        job.plan.prefetch =
+                0; /* hides none, where none is ahead; the second forward's first is behind a reduction */
+        assert_stream(&job, 2 * (3 * (8 + 5) + 2 * 5 * job.count) + 2 + 2);
 }
 
-/* And a longer network hides all but the last work of a forward. Backward it begins beside the head's work,
- * with the first block's weights: from then on it is busy with a reduction and a gather for each, in turn. */
+/* And a longer network hides all but the last work of a forward. Backward it begins beside the third block's
+ * work, the first whose weights have gone. */
 static void a_longer_network_hides_the_work(void **state)
 {
         (void)state;
         struct job job;
-        open_job(&job, 7, POLICY_1F1B, 2);
+        open_job(&job, 7, POLICY_1F1B, 1);
         fill(&job, 1, 4, 0);
-        assert_stream(&job, 4 * job.count + 1 + 4 * 7 + 2);
-        fill(&job, 1, 4, 4);
-        assert_stream(&job, 4 * job.count + 1 + 4 * (7 + job.count));
+        assert_stream(&job, 4 * job.count + 1 + 2 + 4 * 5 + 2);
 }
 
 /* Reductions that hold up all else: neither they nor the gathers behind them are hidden. */
@@ -150,46 +199,95 @@ static void blocking_reductions_hold_up_the_work(void **state)
         open_job(&job, 7, POLICY_1F1B, 2);
         job.plan.blocking = true;
         fill(&job, 5, 3, 2);
-        assert_stream(&job, 3 + 5 * job.count + (5 + 2) * job.count + 3 * 7);
+        assert_stream(&job, 2 * (3 + 5 * job.count + (5 + 2) * job.count + 3 * 5));
         fill(&job, 5, 0, 2);
-        assert_stream(&job, 5 * job.count + (5 + 2) * job.count);
+        assert_stream(&job, 2 * (5 * job.count + (5 + 2) * job.count));
 }
 
 /* Not two units ahead: after a long one, the weights of the second one behind it are not there. */
-static void weights_are_one_unit_ahead(void **state)
+static void weights_are_as_many_units_ahead_as_the_plan_says(void **state)
 {
         (void)state;
         struct job job;
         open_job(&job, 7, POLICY_AXONN, 1);
         fill(&job, 0, 1, 0);
         job.forward[3].compute = 100;
-        assert_stream(&job, 4 + 100 + (job.count - 5) + 7);
+        assert_stream(&job, 4 + 100 + (job.count - 5) + 5);
+        job.plan.prefetch = 2;
+        assert_stream(&job, 4 + 100 + (job.count - 6) + 4);
+}
+
+/* How often a unit is gathered and reduced in a batch of three micro-batches, of seven blocks. */
+static void units_are_gathered_as_often_as_the_plan_says(void **state)
+{
+        (void)state;
+        struct job job;
+        struct phases phases;
+        for (int tied = 0; tied < 2; tied++) {
+                open_job(&job, 7, POLICY_1F1B, 3);
+                job.units.tied = tied;
+                fill(&job, 1, 1, 1);
+                const int all = tied ? 8 : 9;
+                stream_seconds(&job, &phases);
+                assert_int_equal(job.gathers, 3 * (all + 5));
+                assert_int_equal(job.scatters, 3 * all);
+                job.plan.gathered = GATHERED_FOR_MICRO_BATCH;
+                stream_seconds(&job, &phases);
+                assert_int_equal(job.gathers, 3 * all);
+                assert_int_equal(job.scatters, 3 * all);
+                job.plan.gathered = GATHERED_FOR_BATCH;
+                stream_seconds(&job, &phases);
+                assert_int_equal(job.gathers, all);
+                assert_int_equal(job.scatters, all);
+                job.plan.gathered = GATHERED_FOR_PASS;
+                job.plan.unit_layers = 3;
+                stream_seconds(&job, &phases); /* units of 3, 3 and 1 */
+                assert_int_equal(job.gathers, 3 * (all - 4 + 1));
+                assert_int_equal(job.scatters, 3 * (all - 4));
+        }
+}
+
+/* Shares of units of blocks of two sizes lie one behind the other. */
+static void shares_lie_one_behind_the_other(void **state)
+{
+        (void)state;
+        for (int variant = 0; variant < 5 * 8 * 8 * 2; variant++) {
+                const struct core_units units = {.blocks = 7,
+                                                 .dense = variant / 5 % 8,
+                                                 .tied = variant % 2,
+                                                 .embedding = 11,
+                                                 .dense_block = 5,
+                                                 .block = 9,
+                                                 .head = 4};
+                struct plan plan = {.dp = 2 + variant % 5, .zero = 3, .unit_layers = variant / 40 % 8};
+                int64_t place = 0, all = 0;
+                const int count = core_units_of(&plan, &units).all;
+                for (int unit = 0; unit < count; unit++) {
+                        assert_int_equal(core_unit_place(&plan, &units, unit), place);
+                        const int64_t parameters = core_unit_parameters(&plan, &units, unit);
+                        place += (parameters + plan.dp - 1) / plan.dp;
+                        all += parameters;
+                }
+                assert_int_equal(core_unit_place(&plan, &units, count), place);
+                assert_int_equal(all, 11 + 4 + units.dense * 5 + (7 - units.dense) * 9);
+        }
 }
 
 static void random_job(struct job *job, uint64_t *random)
 {
-        static const enum policy_id policies[] = {POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B};
-        open_job(job, 1 + (int)random_below(random, UNITS - 2), policies[random_below(random, 3)],
-                 1 + (int)random_below(random, 4));
-        job->plan.blocking = job->plan.policy != POLICY_AXONN && random_below(random, 2);
-        int64_t *counts[] = {&job->units.embedding, &job->units.block, &job->units.head,
-                             &job->units.head_gradient};
-        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-                *counts[i] = random_below(random, 4) > 0; /* of nothing nothing is gathered or reduced */
-        const struct core_units u = job->units;
+        const int ahead = (int)random_below(random, 3);
+        open_job(job, ahead + 1 + (int)random_below(random, UNITS - 4),
+                 random_below(random, 2) ? POLICY_AXONN : POLICY_1F1B,
+                 1 + (int)random_below(random, MICRO_BATCHES));
+        job->plan.prefetch = ahead;
         for (int i = 0; i < job->count; i++) {
-                const bool first = i == 0, last = i == job->count - 1;
-                const int64_t weights = first ? u.embedding : last ? u.head : u.block;
-                const int64_t gradients = first ? u.head_gradient : last ? u.embedding : u.block;
-                const double work[] = {1 + random_number(random), 1 + random_number(random)};
-                job->forward[i] = (struct moment){work[0], weights ? 1.1 + random_number(random) : 0, 0};
-                job->backward[i] = (struct moment){
-                        work[1], gathers_backward(job, i) && u.block ? 1.1 + random_number(random) : 0,
-                        gradients ? 1.1 + random_number(random) : 0};
+                job->forward[i] = (struct moment){1 + random_number(random), 1.1 + random_number(random), 0};
+                job->backward[i] = (struct moment){1 + random_number(random), 1.1 + random_number(random),
+                                                   1.1 + random_number(random)};
         }
 }
 
-static void random_passes_take_what_the_closed_form_says(void **state)
+static void random_batches_take_what_the_closed_form_says(void **state)
 {
         (void)state;
         uint64_t random = SEED;
@@ -197,10 +295,7 @@ static void random_passes_take_what_the_closed_form_says(void **state)
                 struct job job;
                 struct phases phases;
                 random_job(&job, &random);
-                const bool blocking = job.plan.blocking;
-                const double each = expected_seconds(job.forward, job.count, blocking) +
-                                    expected_seconds(job.backward, job.count, blocking);
-                assert_close(stream_seconds(&job, &phases), job.plan.micro_batches * each, 1e-12);
+                assert_close(stream_seconds(&job, &phases), expected_seconds(&job), 1e-12);
                 assert_close(phases.gathered_seconds + job.work, phases.pipeline_seconds, 1e-12);
                 assert_true(fabs(phases.bubble_fraction) < 1e-12);
         }
@@ -213,8 +308,10 @@ int main(void)
                 cmocka_unit_test(longer_work_hides_the_network),
                 cmocka_unit_test(a_longer_network_hides_the_work),
                 cmocka_unit_test(blocking_reductions_hold_up_the_work),
-                cmocka_unit_test(weights_are_one_unit_ahead),
-                cmocka_unit_test(random_passes_take_what_the_closed_form_says),
+                cmocka_unit_test(weights_are_as_many_units_ahead_as_the_plan_says),
+                cmocka_unit_test(units_are_gathered_as_often_as_the_plan_says),
+                cmocka_unit_test(shares_lie_one_behind_the_other),
+                cmocka_unit_test(random_batches_take_what_the_closed_form_says),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { STAGES = 3, RANKS = 6, MAX_OPS = 16, MAX_MESSAGES = 8, CORE_BYTES = 1280 };
+enum { STAGES = 3, RANKS = 6, MAX_OPS = 16, MAX_MESSAGES = 8, CORE_BYTES = 1792 };
 
 struct rank {
         _Alignas(16) unsigned char core[CORE_BYTES];
@@ -41,6 +41,7 @@ struct search {
         int ranks;       /* pp x dp, or 1: */
         int alone;       /* the stage that is explored alone, or -1 */
         int blocks;      /* zero 3 */
+        bool tied_units; /* zero 3: the head's and the embedding's are one */
         bool loose;      /* a send completes at any time after it began; else together with its receive
                             (rendezvous) */
         bool all_orders; /* of the optimizer phase too */
@@ -95,13 +96,14 @@ static int stage_of(const struct search *s, int r)
 
 static struct core_stage part_of(const struct search *s, int r)
 {
-        return (struct core_stage){.stage = stage_of(s, r),
-                                   .parameters = s->parameters,
-                                   .expert_parameters = s->plan.ep > 1,
-                                   .slot_bytes = 1,
-                                   .replicated_count = s->plan.sequence_parallel,
-                                   .replica = plan_replica(&s->plan, r),
-                                   .units = {s->blocks, 1, 1, 1, 1}};
+        return (struct core_stage){
+                .stage = stage_of(s, r),
+                .parameters = s->parameters,
+                .expert_parameters = s->plan.ep > 1,
+                .slot_bytes = 1,
+                .replicated_count = s->plan.sequence_parallel,
+                .replica = plan_replica(&s->plan, r),
+                .units = {.blocks = s->blocks, .tied = s->tied_units, .embedding = 1, .block = 1, .head = 1}};
 }
 
 static void hash_world(const struct search *s, const struct world *w, uint64_t key[2])
@@ -227,6 +229,11 @@ static bool same_group(const struct plan *plan, int a, int b, enum op_group grou
                 return one / plan_context_ranks(plan) == other / plan_context_ranks(plan);
         if (group == GROUP_EXPERTS)
                 return one / ep == other / ep;
+        const int shares = plan_share_ranks(plan);
+        if (group == GROUP_SHARERS)
+                return one / shares == other / shares;
+        if (group == GROUP_SHARE_DATA)
+                return one % shares == other % shares;
         if (group == GROUP_EXPERT_DATA)
                 return one % ep == other % ep;
         return group == GROUP_TENSOR ? plan_replica(plan, a) == plan_replica(plan, b)
@@ -281,7 +288,7 @@ static bool chained(const struct plan *plan)
 
 static enum op_group together_in_passes(const struct plan *plan)
 {
-        return plan->zero == 3 ? GROUP_DATA
+        return plan->zero == 3 ? plan_unit_group(plan)
                : plan->cp > 1  ? GROUP_CONTEXT
                : plan->ep > 1  ? GROUP_EXPERTS
                                : GROUP_TENSOR;
@@ -795,23 +802,55 @@ static void no_interleaving_of_shared_updates_deadlocks(void **state)
 static void no_interleaving_of_gathered_units_deadlocks(void **state)
 {
         (void)state;
+        static const enum plan_gathered gathered[] = {GATHERED_FOR_PASS, GATHERED_FOR_MICRO_BATCH,
+                                                      GATHERED_FOR_BATCH};
         size_t states = 0;
-        for (int variant = 0; variant < 24; variant++) {
+        for (int variant = 0; variant < 3 * 3 * 16; variant++) {
                 struct plan plan = small_plan();
                 plan.zero = 3;
                 plan.dp = 2;
-                plan.policy = three[variant / 8];
+                plan.policy = three[variant / 16 % 3];
+                plan.gathered = gathered[variant / 48];
                 plan.blocking = variant & 1 && plan.policy != POLICY_AXONN;
                 plan.offload_activations = plan.policy == POLICY_GPIPE && variant & 2;
                 plan.clip = plan.mixed = variant & 4;
+                plan.prefetch = variant % 4;
+                plan.unit_layers = plan.prefetch == 3 ? 2 : 1;
                 plan.micro_batches = plan.offload_activations ? 5 : 3;
                 states += search_all((struct search){.plan = plan,
                                                      .parameters = 2,
                                                      .ranks = plan.offload_activations ? 1 : 2,
                                                      .alone = plan.offload_activations ? 0 : -1,
                                                      .blocks = 3,
+                                                     .tied_units = variant & 8,
                                                      .all_orders = true,
                                                      .overflow = plan.mixed});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
+/* Hybrid shards: two groups of two replicas each, which sum their shares when the pipeline is over. */
+static void no_interleaving_of_hybrid_shards_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 8; variant++) {
+                struct plan plan = small_plan();
+                plan.zero = 3;
+                plan.dp = 4;
+                plan.sharers = 2;
+                plan.prefetch = variant & 1;
+                plan.gathered = variant & 2 ? GATHERED_FOR_BATCH : GATHERED_FOR_PASS;
+                plan.mixed = plan.clip = variant & 4;
+                plan.micro_batches = 1;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 2,
+                                                     .ranks = 4,
+                                                     .alone = -1,
+                                                     .blocks = 1,
+                                                     .tied_units = true,
+                                                     .all_orders = false});
         }
         print_message("# %zu states\n", states);
         assert_true(states > 10000);
@@ -831,6 +870,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_shared_updates_deadlocks),
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_deadlocks),
                 cmocka_unit_test(no_interleaving_of_gathered_units_deadlocks),
+                cmocka_unit_test(no_interleaving_of_hybrid_shards_deadlocks),
         };
         return cmocka_run_group_tests_name("interleavings", tests, NULL, NULL);
 }

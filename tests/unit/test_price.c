@@ -216,13 +216,16 @@ static void with_zero_3_a_part_is_a_unit(void **state)
                         if (i > 0 && i < parts - 1) /* blocks are alike */
                                 assert_true(forward[i] == forward[1] && backward[i] == backward[1]);
                 }
-                assert_close(forward[0], kernel_seconds(&(struct kernel){.kind = KERNEL_EMBEDDING}), 1e-12);
+                const double start = one->start, starts = (parts - 1) * start;
+                assert_close(forward[0], start + kernel_seconds(&(struct kernel){.kind = KERNEL_EMBEDDING}),
+                             1e-12);
                 assert_close(backward[parts - 1],
-                             kernel_seconds(&(struct kernel){.kind = KERNEL_EMBEDDING_BACKWARD}), 1e-12);
-                assert_close(seconds[0], other->forward.seconds, 1e-12);
-                assert_close(seconds[1], other->backward.seconds, 1e-12);
-                assert_close(one->forward.seconds, other->forward.seconds, 1e-12);
-                assert_close(one->backward.seconds, other->backward.seconds, 1e-12);
+                             start + kernel_seconds(&(struct kernel){.kind = KERNEL_EMBEDDING_BACKWARD}),
+                             1e-12);
+                assert_close(seconds[0], other->forward.seconds + starts, 1e-12);
+                assert_close(seconds[1], other->backward.seconds + starts, 1e-12);
+                assert_close(one->forward.seconds, seconds[0], 1e-12);
+                assert_close(one->backward.seconds, seconds[1], 1e-12);
                 price_free(&whole);
                 price_free(&list);
         }

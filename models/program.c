@@ -39,8 +39,9 @@ struct step *program_add_step(struct steps *steps, struct step step)
 }
 
 void program_begin(struct program *p, int shards, bool sequence_parallel, int expert_ranks,
-                   double expert_capacity, int context_ranks)
+                   double expert_capacity, int context_ranks, bool context_gathers)
 {
+        p->context_gathers = context_gathers;
         p->context_ranks = context_ranks;
         p->expert_ranks = expert_ranks;
         p->expert_capacity = expert_capacity;
@@ -762,11 +763,15 @@ static struct kernel collective_kernel(const struct program *p, const struct ste
                                step->kind == KERNEL_CONTEXT_REDUCE_SCATTER;
         const struct view *v = &step->view[scattered ? 1 : 0];
         const struct value *value = &p->values[v->value];
+        const int matrices = step->kind == KERNEL_CONTEXT_SHIFT && step->view[2].value >= 0 ? 2 : 1;
+        if (step->kind == KERNEL_JOIN)
+                return (struct kernel){.kind = step->kind, .batch = 1};
         return (struct kernel){.kind = step->kind,
                                .part = step->part,
+                               .beside = step->beside,
                                .dtype = (unsigned char)(value->type == OPERAND_STORED ? dtype : DTYPE_FP32),
                                .batch = 1,
-                               .m = extent_of(p, value, v->rows, 0),
+                               .m = matrices * extent_of(p, value, v->rows, 0),
                                .n = extent_of(p, value, v->cols, 0)};
 }
 

@@ -17,8 +17,8 @@
 enum {
         VALUE_AXES = 5,
         VALUE_NAME = 48,
-        PROGRAM_VALUES = 160,
-        PROGRAM_STEPS = 96,
+        PROGRAM_VALUES = 208,
+        PROGRAM_STEPS = 160,
         PROGRAM_TENSORS = 24,
         STEP_SCALARS = 7,
         PROGRAM_CONTEXT_RANKS = 16
@@ -130,6 +130,8 @@ struct step {
         /* Steps with the same number belong together: what they gather, or run again, comes before the first
          * of them. */
         int unit;
+        /* A collective that runs beside the steps behind it, up to the next collective or KERNEL_JOIN. */
+        unsigned char beside;
         /* In the order of the kind's descriptor. A collective has two: what it makes, and of what. */
         struct view view[KERNEL_OPERANDS];
 };
@@ -149,6 +151,7 @@ struct program {
         int expert_ranks;       /* over which experts are spread; 1: this rank has them all */
         double expert_capacity; /* see struct work */
         int context_ranks;      /* that have parts of the same sequences; 1: this rank has all of each */
+        bool context_gathers;   /* keys of all ranks are gathered; else they go from rank to rank in a ring */
         bool forward_only;      /* it is of a validation pass and has no backward */
         /* The values that come from and go to the neighbouring layers; -1: the layer has none of that
          * kind. */
@@ -162,7 +165,7 @@ struct program {
  * the same, its experts are spread, and how many ranks have parts of the same sequences. Sequence parallel is
  * of several shards only. */
 void program_begin(struct program *, int shards, bool sequence_parallel, int expert_ranks,
-                   double expert_capacity, int context_ranks);
+                   double expert_capacity, int context_ranks, bool context_gathers);
 
 /* Declares the layer's input: activations (B,T,C) of the layer before. */
 int program_input(struct program *, int64_t B, int64_t T, int64_t C);

@@ -31,6 +31,7 @@ struct work {
         /* The number of ranks that have parts of the same sequences; 0 stands for 1. Each has two pieces of
          * every sequence, so seq_len is that of both. */
         int cp;
+        bool cp_gathers; /* keys are gathered; else they go in a ring */
         /* With several shards, what tp does not split is split along the sequence. */
         bool sequence_parallel;
         /* The most bytes of logits that exist at once; 0 stands for WORKLOAD_LOGITS_BYTES. See

@@ -25,7 +25,7 @@ static void derive(struct program *program, enum layer layer, const struct gpt *
                    int shards)
 {
         program_begin(program, shards, work->sequence_parallel, work_expert_ranks(work),
-                      work->expert_capacity, work_context_ranks(work));
+                      work->expert_capacity, work_context_ranks(work), work->cp_gathers);
         family_build(program, layer, gpt, work);
         program_finish(program, work->fused);
 }
@@ -257,7 +257,8 @@ static bool same_work(const struct work *a, const struct work *b)
                a->dtype == b->dtype && a->real_bytes == b->real_bytes && a->recompute == b->recompute &&
                a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
                work_expert_ranks(a) == work_expert_ranks(b) && a->expert_capacity == b->expert_capacity &&
-               work_context_ranks(a) == work_context_ranks(b) && a->logits_bytes == b->logits_bytes;
+               work_context_ranks(a) == work_context_ranks(b) && a->cp_gathers == b->cp_gathers &&
+               a->logits_bytes == b->logits_bytes;
 }
 
 const struct workload *workloads_get(struct workloads *table, const struct gpt *gpt, const struct work *work,

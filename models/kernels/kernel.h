@@ -95,7 +95,11 @@ enum kernel_kind {
         KERNEL_EXPERT_COUNTS,   /* where each of n experts' rows end, of m ranks' tokens, to all */
         KERNEL_EXPERT_DISPATCH, /* rows (m,n) of this rank's tokens to the ranks of their experts */
         KERNEL_EXPERT_COMBINE,  /* rows (m,n) of this rank's experts back to the ranks of their tokens */
-        /* Collectives of the ranks that have parts of the same sequences; m are the rows of all of them. */
+        /* No collective: what follows waits for one that runs beside the steps before. */
+        KERNEL_JOIN,
+        /* Collectives of the ranks that have parts of the same sequences. m rows to the next rank, from the
+         * one before; of the others m are the rows of all ranks. */
+        KERNEL_CONTEXT_SHIFT,
         KERNEL_CONTEXT_ALL_GATHER,     /* each rank has m / ranks rows; all rows, to all */
         KERNEL_CONTEXT_REDUCE_SCATTER, /* of the sum, m / ranks rows to each */
         KERNEL_ENTRIES
@@ -116,6 +120,8 @@ struct kernel {
         unsigned char part;
         /* What tensors are stored as: enum dtype. */
         unsigned char dtype;
+        /* Of a collective: it runs beside the kernels up to the next entry that is one, or joins. */
+        unsigned char beside;
         /* Of attention: how many heads of queries share one of keys and values; 0 stands for 1. */
         unsigned char group;
         /* Of grouped products: the number of experts over which the rows are spread. */
@@ -305,7 +311,7 @@ static inline bool kernel_of_experts(enum kernel_kind kind)
 /* Whether it is one of the ranks that have parts of the same sequences. */
 static inline bool kernel_of_context(enum kernel_kind kind)
 {
-        return kind >= KERNEL_CONTEXT_ALL_GATHER;
+        return kind >= KERNEL_CONTEXT_SHIFT;
 }
 /* Returns the bytes of the whole matrix that a collective of shards is about. `real_bytes` are those of an
  * element that is not stored in 16 bits: 4, or 8 in the double build. */

@@ -375,6 +375,10 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                                    {WRITE("y", EXTENT_ONE), READ("x", EXTENT_ONE),
                                     READ_INDEX("all_ends", EXTENT_ONE)},
                                    .linear = true},
+        [KERNEL_JOIN] = {"join"},
+        [KERNEL_CONTEXT_SHIFT] = {"context_shift",
+                                  {WRITE("to", EXTENT_ONE), READ("from", EXTENT_ONE),
+                                   WRITE("to_too", EXTENT_ONE), READ("from_too", EXTENT_ONE)}},
         [KERNEL_CONTEXT_ALL_GATHER] = {"context_all_gather"},
         [KERNEL_CONTEXT_REDUCE_SCATTER] = {"context_reduce_scatter"},
 };

@@ -69,22 +69,23 @@ static struct step *add(struct steps *steps, const struct step *of, struct step 
         return program_add_step(steps, step);
 }
 
+/* The keys and values that `qkv` has beside queries. */
+static int own_keys(struct program *p, struct steps *steps, const struct step *of, struct view qkv,
+                    enum value_role role)
+{
+        const int keys = add_keys(p, "keys", role, of, qkv.value);
+        add(steps, of,
+            (struct step){.kind = KERNEL_LAST_COLUMNS, .view = {rows_of(p, keys), rows_of(p, qkv.value)}});
+        return keys;
+}
+
+/* Those of all ranks. */
 static int gather(struct program *p, struct steps *steps, const struct step *of, int keys)
 {
         const int all = add_all(p, keys);
         add(steps, of,
             (struct step){.kind = KERNEL_CONTEXT_ALL_GATHER, .view = {rows_of(p, all), rows_of(p, keys)}});
         return all;
-}
-
-/* The keys and values of all ranks, from those that `qkv` has beside queries. */
-static int gather_keys(struct program *p, struct steps *steps, const struct step *of, struct view qkv,
-                       enum value_role role)
-{
-        const int keys = add_keys(p, "keys", role, of, qkv.value);
-        add(steps, of,
-            (struct step){.kind = KERNEL_LAST_COLUMNS, .view = {rows_of(p, keys), rows_of(p, qkv.value)}});
-        return gather(p, steps, of, keys);
 }
 
 static struct view of_value(struct view like, int value)
@@ -103,48 +104,163 @@ static int next_sums(struct program *p, int y, int last, bool is_last)
         return next;
 }
 
-static void forward(struct program *p, struct steps *steps, const struct step *attention)
+/* ---- a ring ---- */
+
+/* What keys, or gradients, become at the next rank; -1: there are none. */
+static int shifted(struct program *p, int value)
+{
+        return value < 0 ? -1 : program_add_value(p, p->values[value]);
+}
+
+/* Sends what there is of the two to the next rank, beside what follows; `to` are what comes from the rank
+ * before.
+ */
+static void shift(struct program *p, struct steps *steps, const struct step *of, const int from[2], int to[2])
+{
+        struct step step = {.kind = KERNEL_CONTEXT_SHIFT, .beside = 1};
+        int at = 0;
+        for (int i = 0; i < 2; i++) {
+                to[i] = shifted(p, from[i]);
+                if (to[i] < 0)
+                        continue;
+                step.view[at++] = rows_of(p, to[i]);
+                step.view[at++] = rows_of(p, from[i]);
+        }
+        add(steps, of, at ? step : (struct step){.kind = KERNEL_JOIN});
+}
+
+/* ---- forward ---- */
+
+/* Attention to keys and values, seen by `keys`, of the rank so far before this one. */
+static int attend(struct program *p, struct steps *steps, const struct step *attention, int distance,
+                  struct view keys, int y)
 {
         enum { Y, LSE, QKV };
         const struct view *v = attention->view;
-        const int all = gather_keys(p, steps, attention, v[QKV], ROLE_ACTIVATION), ranks = p->context_ranks;
-        struct value own = p->values[v[Y].value];
-        int y = program_add_value(p, own);
-        add(steps, attention, *attention)->view[Y].value = (short)y;
-        for (int distance = 1; distance < ranks; distance++) {
-                y = next_sums(p, y, v[Y].value, distance == ranks - 1);
-                add(steps, attention,
-                    (struct step){.kind = KERNEL_CONTEXT_ATTENTION,
-                                  .heads = attention->heads,
-                                  .scalar = {attention->scalar[0], distance},
-                                  .view = {of_value(v[Y], y), v[LSE], v[QKV], rows_at(p, all, distance)}});
+        const int next = next_sums(p, y, v[Y].value, distance == p->context_ranks - 1);
+        add(steps, attention,
+            (struct step){.kind = KERNEL_CONTEXT_ATTENTION,
+                          .heads = attention->heads,
+                          .scalar = {attention->scalar[0], distance},
+                          .view = {of_value(v[Y], next), v[LSE], v[QKV], keys}});
+        return next;
+}
+
+/* Attention to its own keys. */
+static int attend_own(struct program *p, struct steps *steps, const struct step *attention)
+{
+        const struct value sums = p->values[attention->view[0].value];
+        const int y = program_add_value(p, sums);
+        add(steps, attention, *attention)->view[0].value = (short)y;
+        return y;
+}
+
+static void forward_gathered(struct program *p, struct steps *steps, const struct step *attention, int keys)
+{
+        const int all = gather(p, steps, attention, keys);
+        int y = attend_own(p, steps, attention);
+        for (int distance = 1; distance < p->context_ranks; distance++)
+                y = attend(p, steps, attention, distance, rows_at(p, all, distance), y);
+}
+
+static void forward_ring(struct program *p, struct steps *steps, const struct step *attention, int own)
+{
+        int keys[2] = {own, -1}, next[2];
+        shift(p, steps, attention, keys, next);
+        int y = attend_own(p, steps, attention);
+        for (int distance = 1; distance < p->context_ranks; distance++) {
+                keys[0] = next[0];
+                const int sent[2] = {distance < p->context_ranks - 1 ? keys[0] : -1, -1};
+                shift(p, steps, attention, sent, next);
+                y = attend(p, steps, attention, distance, rows_of(p, keys[0]), y);
         }
+}
+
+static void forward(struct program *p, struct steps *steps, const struct step *attention)
+{
+        enum { QKV = 2 };
+        const int keys = own_keys(p, steps, attention, attention->view[QKV], ROLE_ACTIVATION);
+        (p->context_gathers ? forward_gathered : forward_ring)(p, steps, attention, keys);
+}
+
+/* ---- backward ---- */
+
+enum { DQKV, ROWS, DY, Y, LSE, QKV };
+
+static void attend_back(struct steps *steps, const struct step *attention, int distance,
+                        struct view gradients, struct view keys)
+{
+        const struct view *v = attention->view;
+        add(steps, attention,
+            (struct step){.kind = KERNEL_CONTEXT_ATTENTION_BACKWARD,
+                          .heads = attention->heads,
+                          .scalar = {attention->scalar[0], distance},
+                          .view = {v[DQKV], gradients, v[ROWS], v[DY], v[LSE], v[QKV], keys}});
+}
+
+/* Of the gradient of queries, keys and values, the last two. */
+static void put_keys(const struct program *p, struct steps *steps, const struct step *attention,
+                     int gradients)
+{
+        add(steps, attention,
+            (struct step){.kind = KERNEL_SET_LAST_COLUMNS,
+                          .view = {rows_of(p, attention->view[DQKV].value), rows_of(p, gradients)}});
+}
+
+static void backward_gathered(struct program *p, struct steps *steps, const struct step *attention, int keys)
+{
+        const int dqkv = attention->view[DQKV].value, all = gather(p, steps, attention, keys);
+        const int own = add_keys(p, "d keys", ROLE_FLOW, attention, dqkv), gradients = add_all(p, own);
+        add(steps, attention, *attention);
+        for (int distance = 1; distance < p->context_ranks; distance++)
+                attend_back(steps, attention, distance, rows_at(p, gradients, distance),
+                            rows_at(p, all, distance));
+        add(steps, attention,
+            (struct step){.kind = KERNEL_LAST_COLUMNS, .view = {rows_at(p, gradients, 0), rows_of(p, dqkv)}});
+        add(steps, attention,
+            (struct step){.kind = KERNEL_CONTEXT_REDUCE_SCATTER,
+                          .view = {rows_of(p, own), rows_of(p, gradients)}});
+        put_keys(p, steps, attention, own);
+}
+
+/* sum += x, which are gradients of keys. */
+static void add_gradients(const struct program *p, struct steps *steps, const struct step *attention, int sum,
+                          int x)
+{
+        add(steps, attention,
+            (struct step){.kind = KERNEL_RESIDUAL, .view = {rows_of(p, sum), rows_of(p, x)}});
+}
+
+/* Gradients are sent on, beside the next rank's keys, when this rank's are in them. */
+static void backward_ring(struct program *p, struct steps *steps, const struct step *attention, int own)
+{
+        const int last = p->context_ranks - 1, dqkv = attention->view[DQKV].value;
+        int sent[2] = {own, -1}, come[2];
+        shift(p, steps, attention, sent, come);
+        add(steps, attention, *attention);
+        for (int distance = 1; distance <= last; distance++) {
+                const int keys = come[0], gradients = add_keys(p, "d keys", ROLE_FLOW, attention, dqkv);
+                sent[0] = distance < last ? keys : -1;
+                shift(p, steps, attention, sent, come);
+                attend_back(steps, attention, distance, rows_of(p, gradients), rows_of(p, keys));
+                if (come[1] >= 0) {
+                        add(steps, attention, (struct step){.kind = KERNEL_JOIN});
+                        add_gradients(p, steps, attention, come[1], gradients);
+                }
+                sent[1] = come[1] >= 0 ? come[1] : gradients;
+        }
+        sent[0] = -1;
+        shift(p, steps, attention, sent, come); /* beside: the columns of its own */
+        const int sum = own_keys(p, steps, attention, attention->view[DQKV], ROLE_FLOW);
+        add(steps, attention, (struct step){.kind = KERNEL_JOIN});
+        add_gradients(p, steps, attention, sum, come[1]);
+        put_keys(p, steps, attention, sum);
 }
 
 static void backward(struct program *p, struct steps *steps, const struct step *attention)
 {
-        enum { DQKV, ROWS, DY, Y, LSE, QKV };
-        const struct view *v = attention->view;
-        const int all = gather_keys(p, steps, attention, v[QKV], ROLE_FLOW);
-        const int own = add_keys(p, "d keys", ROLE_FLOW, attention, v[DQKV].value),
-                  gradients = add_all(p, own);
-        add(steps, attention, *attention);
-        for (int distance = 1; distance < p->context_ranks; distance++)
-                add(steps, attention,
-                    (struct step){.kind = KERNEL_CONTEXT_ATTENTION_BACKWARD,
-                                  .heads = attention->heads,
-                                  .scalar = {attention->scalar[0], distance},
-                                  .view = {v[DQKV], rows_at(p, gradients, distance), v[ROWS], v[DY], v[LSE],
-                                           v[QKV], rows_at(p, all, distance)}});
-        add(steps, attention,
-            (struct step){.kind = KERNEL_LAST_COLUMNS,
-                          .view = {rows_at(p, gradients, 0), rows_of(p, v[DQKV].value)}});
-        add(steps, attention,
-            (struct step){.kind = KERNEL_CONTEXT_REDUCE_SCATTER,
-                          .view = {rows_of(p, own), rows_of(p, gradients)}});
-        add(steps, attention,
-            (struct step){.kind = KERNEL_SET_LAST_COLUMNS,
-                          .view = {rows_of(p, v[DQKV].value), rows_of(p, own)}});
+        const int keys = own_keys(p, steps, attention, attention->view[QKV], ROLE_FLOW);
+        (p->context_gathers ? backward_gathered : backward_ring)(p, steps, attention, keys);
 }
 
 static void spread(struct program *p, struct steps *steps)

@@ -80,6 +80,17 @@ static void need(const struct program *p, enum recompute recompute, int value, b
                 need(p, recompute, step_reads(p, &step, i), again);
 }
 
+/* Where a collective runs again beside other steps, what waits for it does so, too. */
+static void join_again(const struct program *p, bool again[PROGRAM_STEPS])
+{
+        bool beside = false;
+        for (int s = 0; s < p->forward.count; s++) {
+                again[s] |= beside && p->forward.at[s].kind == KERNEL_JOIN;
+                if (again[s] && kernel_collective(p->forward.at[s].kind))
+                        beside = p->forward.at[s].beside;
+        }
+}
+
 /* Marks the forward steps that make what the steps [first, end) read and is not there. */
 static void mark_again(const struct program *p, enum recompute recompute, enum kernel_part parts, int first,
                        int end, bool again[PROGRAM_STEPS])
@@ -89,6 +100,7 @@ static void mark_again(const struct program *p, enum recompute recompute, enum k
                         need(p, recompute, step_reads(p, &p->backward.at[s], i), again);
         if (recompute == RECOMPUTE_LAYER && parts & PART_INPUT && p->output >= 0)
                 need(p, recompute, p->output, again);
+        join_again(p, again);
 }
 
 void program_run_again(const struct program *p, enum recompute recompute, bool again[PROGRAM_STEPS])

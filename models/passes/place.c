@@ -57,6 +57,16 @@ static bool in_chunk(const struct placing *w, int step)
         return w->chunk_begin <= step && step <= w->chunk_end;
 }
 
+/* Until when a step is under way: one that runs beside others, until the next collective or join. */
+static int ends_at(const struct steps *steps, int step)
+{
+        int end = step;
+        if (steps->at[step].beside)
+                for (end = step + 1; end < steps->count - 1 && !kernel_collective(steps->at[end].kind);)
+                        end++;
+        return end;
+}
+
 static struct life life_of(const struct placing *w, int store)
 {
         struct life life = {.begin = -1, .store = store};
@@ -66,7 +76,7 @@ static struct life life_of(const struct placing *w, int store)
                         if (value < 0 || w->at->store[value] != store)
                                 continue;
                         life.begin = life.begin < 0 ? s : life.begin;
-                        life.end = s;
+                        life.end = ends_at(w->steps, s) > life.end ? ends_at(w->steps, s) : life.end;
                 }
         return life;
 }

@@ -81,6 +81,7 @@ static void issue_ready(struct engine *engine, double now)
                 op.serial = take_serial(engine);
                 engine->pending[op.serial].issued = now;
                 engine->pending[op.serial].order = engine->order++;
+                engine->computing |= op.kind == OP_FORWARD || op.kind == OP_BACKWARD;
                 engine->driver.issue(engine->driver.world, &op);
         }
         update_ledger(engine, now);
@@ -107,6 +108,12 @@ static void account_pass(struct engine *engine, const struct op *done, double st
         const double issued = engine->pending[done->serial].issued;
         const double since = issued > engine->pipeline_end ? issued : engine->pipeline_end;
         const bool gathers = done->kind == OP_ALL_GATHER || done->kind == OP_REDUCE_SCATTER;
+        if (done->kind == OP_TENSOR && engine->computing) /* beside a part, which counts */
+                return;
+        if (done->kind == OP_TENSOR && start < since)
+                start = since;
+        if (done->kind == OP_FORWARD || done->kind == OP_BACKWARD)
+                engine->computing = false;
         const double worked = gathers ? 0 : now - start;
         *(done->kind == OP_TENSOR ? &engine->tensor_seconds : &engine->busy_seconds) += worked;
         engine->gathered_seconds += now - since - worked;
@@ -127,25 +134,25 @@ static void account(struct engine *engine, const struct op *done, double now)
                 engine->allreduce_end = now;
         if (!engine->trace)
                 return;
-        trace_add(engine->trace,
-                  &(struct trace_record){
-                          .rank = engine->rank,
-                          .batch = engine->batch,
-                          .kind = done->kind,
-                          .of = done->of,
-                          .lane = done->lane,
-                          .chunk = done->chunk,
-                          .micro_batch = done->micro_batch,
-                          .bucket = done->bucket,
-                          .segment = done->segment,
-                          .of_experts = done->kind == OP_TENSOR && done->group == GROUP_EXPERTS,
-                          .parts = done->deferred >= 0 ? done->parts : 0,
-                          .bytes = done->bytes,
-                          .issued = pending->issued,
-                          .start = start,
-                          .end = now,
-                          .order = pending->order,
-                  });
+        trace_add(engine->trace, &(struct trace_record){
+                                         .rank = engine->rank,
+                                         .batch = engine->batch,
+                                         .kind = done->kind,
+                                         .of = done->of,
+                                         .lane = done->lane,
+                                         .chunk = done->chunk,
+                                         .micro_batch = done->micro_batch,
+                                         .bucket = done->bucket,
+                                         .segment = done->segment,
+                                         .group = done->kind == OP_TENSOR ? done->group : GROUP_TENSOR,
+                                         .beside = done->kind == OP_TENSOR && done->beside,
+                                         .parts = done->deferred >= 0 ? done->parts : 0,
+                                         .bytes = done->bytes,
+                                         .issued = pending->issued,
+                                         .start = start,
+                                         .end = now,
+                                         .order = pending->order,
+                                 });
 }
 
 void engine_complete(struct engine *engine, const struct op *done)

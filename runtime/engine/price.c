@@ -631,6 +631,11 @@ double price_imbalance(const struct price_list *list, int stage, const struct op
         return pass->expert_seconds ? pass->expert_seconds[op->segment] * (load - 1) : 0;
 }
 
+double price_exposed(const struct price_pass *pass, int part, double seconds)
+{
+        return pass->collectives[part].beside ? fmax(0, seconds - pass->part_seconds[part + 1]) : seconds;
+}
+
 bool price_more(const struct price_list *list, int stage, const struct op *op)
 {
         return op->segment + 1 < price_pass_of(list, stage, op)->parts;

@@ -149,6 +149,10 @@ static inline enum op_group price_group(enum kernel_kind collective)
                                                : GROUP_TENSOR;
 }
 
+/* Of the collective behind a part, which takes `seconds`: returns for how long the parts wait for it. Beside
+ * the next part it is hidden as long as that takes. */
+double price_exposed(const struct price_pass *pass, int part, double seconds);
+
 /* Whether another part of the same forward or backward follows this one. */
 bool price_more(const struct price_list *list, int stage, const struct op *op);
 

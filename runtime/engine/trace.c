@@ -131,8 +131,11 @@ static void write_record(const struct trace_record *r, FILE *out)
                 snprintf(of, sizeof of, ",\"of\":\"%s\"", op_name(r->of));
         if (r->segment > 0)
                 snprintf(of + strlen(of), sizeof of - strlen(of), ",\"segment\":%d", r->segment);
-        if (r->of_experts)
-                snprintf(of + strlen(of), sizeof of - strlen(of), ",\"group\":\"experts\"");
+        if (r->group != GROUP_TENSOR)
+                snprintf(of + strlen(of), sizeof of - strlen(of), ",\"group\":\"%s\"",
+                         r->group == GROUP_EXPERTS ? "experts" : "context");
+        if (r->beside)
+                snprintf(of + strlen(of), sizeof of - strlen(of), ",\"beside\":true");
         if (r->parts)
                 snprintf(of + strlen(of), sizeof of - strlen(of), ",\"part\":\"%s\"", part_name(r->parts));
         fprintf(out,
@@ -287,16 +290,16 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
 {
         json_error_t error;
         const char *kind_name, *of_name = NULL, *part = NULL, *group = NULL;
-        int rank, lane, chunk = 0, micro_batch, bucket, batch, segment = 0;
+        int rank, lane, chunk = 0, micro_batch, bucket, batch, segment = 0, beside = 0;
         json_int_t bytes, order;
         double ts, dur, issued;
-        if (json_unpack_ex(
-                    (json_t *)event, &error, 0,
-                    "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I, s?i, s?s, s?i, s?s, s?s}}",
-                    "pid", &rank, "tid", &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name,
-                    "micro_batch", &micro_batch, "bucket", &bucket, "bytes", &bytes, "batch", &batch,
-                    "issued", &issued, "order", &order, "chunk", &chunk, "of", &of_name, "segment", &segment,
-                    "part", &part, "group", &group))
+        if (json_unpack_ex((json_t *)event, &error, 0,
+                           "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I, s?i, s?s, s?i, s?s, "
+                           "s?s, s?b}}",
+                           "pid", &rank, "tid", &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name,
+                           "micro_batch", &micro_batch, "bucket", &bucket, "bytes", &bytes, "batch", &batch,
+                           "issued", &issued, "order", &order, "chunk", &chunk, "of", &of_name, "segment",
+                           &segment, "part", &part, "group", &group, "beside", &beside))
                 return rv_fail(err, RV_EINPUT, "%s:%lld: %s in a trace event", source->path,
                                (long long)source->number, error.text);
         int kind = find_kind(kind_name);
@@ -314,9 +317,9 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
         if (parts < 0)
                 return rv_fail(err, RV_EINPUT, "%s:%lld: part '%.40s' is neither input nor weights",
                                source->path, (long long)source->number, part);
-        if (group && strcmp(group, "experts") != 0)
-                return rv_fail(err, RV_EINPUT, "%s:%lld: group '%.40s' is not experts", source->path,
-                               (long long)source->number, group);
+        if (group && strcmp(group, "experts") != 0 && strcmp(group, "context") != 0)
+                return rv_fail(err, RV_EINPUT, "%s:%lld: group '%.40s' is neither experts nor context",
+                               source->path, (long long)source->number, group);
         const int64_t large = 1 << 30;
         const struct range whole[] = {{"pid", rank, 0, plan_ranks(&trace->layout) - 1},
                                       {"tid", lane, 0, LANES - 1},
@@ -350,7 +353,10 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
                                                 .bucket = bucket,
                                                 .segment = segment,
                                                 .parts = parts,
-                                                .of_experts = group != NULL,
+                                                .group = !group            ? GROUP_TENSOR
+                                                         : group[0] == 'e' ? GROUP_EXPERTS
+                                                                           : GROUP_CONTEXT,
+                                                .beside = beside,
                                                 .bytes = bytes,
                                                 .issued = issued,
                                                 .start = (double)start / 1e9,

@@ -17,8 +17,10 @@ struct trace_record {
         enum op_kind kind, of;
         enum op_lane lane;
         int chunk, micro_batch, bucket, segment;
-        int parts;       /* of a backward in two parts op.parts, else 0 */
-        bool of_experts; /* OP_TENSOR: its group is GROUP_EXPERTS, not GROUP_TENSOR */
+        int parts; /* of a backward in two parts op.parts, else 0 */
+        enum op_group
+                group; /* of an OP_TENSOR: GROUP_TENSOR, GROUP_EXPERTS or GROUP_CONTEXT; else GROUP_TENSOR */
+        bool beside;   /* an OP_TENSOR that runs beside the part behind it */
         int64_t bytes;
         /* In seconds of the world's clock: when it was issued, when its lane came to it, and when the engine
          * heard of its end. */

@@ -383,10 +383,11 @@ static struct nn_collective collective_of(const struct nn_stage *nn, const struc
         const struct step *step = &f->list->steps.at[s];
         const struct kernel *kernel = &f->list->kernel[s];
         void *out = operand(nn, f, &step->view[0], 0), *in = operand(nn, f, &step->view[1], 0);
+        const bool shifts = step->kind == KERNEL_CONTEXT_SHIFT;
         const bool scatters =
                 step->kind == KERNEL_TENSOR_REDUCE_SCATTER || step->kind == KERNEL_CONTEXT_REDUCE_SCATTER;
         return (struct nn_collective){.kind = step->kind,
-                                      .all_ends = operand(nn, f, &step->view[2], 0),
+                                      .all_ends = shifts ? NULL : operand(nn, f, &step->view[2], 0),
                                       .width = kernel->n,
                                       .capacity = p->values[step->view[0].value].capacity,
                                       .all = scatters ? in : out,
@@ -394,6 +395,9 @@ static struct nn_collective collective_of(const struct nn_stage *nn, const struc
                                              : scatters ? out
                                                         : in,
                                       .elements = kernel->m * kernel->n,
+                                      .beside = step->beside,
+                                      .all_too = shifts ? operand(nn, f, &step->view[2], 0) : NULL,
+                                      .own_too = shifts ? operand(nn, f, &step->view[3], 0) : NULL,
                                       .dtype = (enum dtype)kernel->dtype};
 }
 

@@ -28,6 +28,9 @@ struct nn_collective {
         const int32_t *all_ends;
         int64_t width;
         int64_t capacity; /* rows for which there is memory where experts are */
+        bool beside;      /* it runs beside the next segment */
+        /* Of a shift of two matrices, which have `elements` together: the second one. */
+        void *all_too, *own_too;
 };
 
 struct nn_exec;

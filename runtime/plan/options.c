@@ -266,6 +266,7 @@ struct work options_work(const struct options *o)
                 .tp = o->tp,
                 .ep = o->ep,
                 .cp = o->cp,
+                .cp_gathers = o->cp_exchange == CONTEXT_ALL_GATHER,
                 .expert_capacity = o->expert_capacity,
                 .sequence_parallel = o->sequence_parallel,
         };

@@ -18,6 +18,9 @@
 /* --fusion: whether the fused kernels are used; see struct options, `fused`. */
 enum options_fusion { FUSION_AUTO, FUSION_ON, FUSION_OFF };
 
+/* --cp-exchange: keys and values go from rank to rank in a ring, or all are gathered. */
+enum context_exchange { CONTEXT_RING, CONTEXT_ALL_GATHER };
+
 /* How data in device memory gets to the network: directly, or staged through host memory by copies that the
  * schedule plans. */
 enum route { ROUTE_AUTO, ROUTE_DIRECT, ROUTE_STAGED, ROUTES };
@@ -45,6 +48,7 @@ struct options {
         enum recompute recompute;
         int ep; /* over so many replicas the experts of a layer are spread; divides dp */
         int cp; /* replicas that have parts of the same sequences, beside the dp that have their own; 0: 1 */
+        enum context_exchange cp_exchange; /* how these exchange keys and values */
         double expert_capacity; /* memory for so many times an even share of rows; 0: for all that may come */
         struct routing routing; /* how a prediction's tokens spread over experts */
         bool sequence_parallel; /* needs tp > 1 */

@@ -19,6 +19,8 @@ static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const routes[] = {
         [ROUTE_AUTO] = "auto", [ROUTE_DIRECT] = "direct", [ROUTE_STAGED] = "staged", NULL};
 static const char *const ways_of_messages[] = {"async", "blocking", NULL};
+static const char *const context_exchanges[] = {
+        [CONTEXT_RING] = "ring", [CONTEXT_ALL_GATHER] = "all-gather", NULL};
 static const char *const switched[] = {"off", "on", NULL};
 static const char *const times_to_gather[] = {
         [GATHER_EACH_MICRO_BATCH] = "micro-batch", [GATHER_EACH_BATCH] = "batch", NULL};
@@ -73,6 +75,11 @@ static bool goes_by_arrival(const struct options *o)
 static bool has_experts(const struct options *o)
 {
         return o->gpt.n_expert > 0;
+}
+
+static bool has_context(const struct options *o)
+{
+        return options_context_ranks(o) > 1;
 }
 
 static bool has_whole_backwards(const struct options *o)
@@ -394,6 +401,13 @@ static const struct flag flags[] = {
                     .sentence = "--overlap-allreduce with --cp above 1 is not built yet"},
                    {{{"cp", ABOVE, 1}, {"zero", IS, 3}}, .code = RV_ENOTBUILT,
                     .sentence = "--zero 3 with --cp above 1 is not built yet"})},
+        {.name = "cp-exchange", .argument = "HOW", .scope = FLAG_OF_MANY, AT(STORE_INT, cp_exchange),
+         .names = context_exchanges, .report = REPORT_IF_SET,
+         .help = "With --cp: keys and values go from rank to rank in a ring (default), beside attention to those that are "
+                 "there; or an all-gather brings all of them before",
+         LIST(.argument = "HOW,...", .help = "With --cp: ring (default), all-gather, or both in a list",
+              .all = VALUES(CONTEXT_RING, CONTEXT_ALL_GATHER), .megatron = VALUES(CONTEXT_RING),
+              .matters = has_context, .label = "%s")},
         {.name = "expert-capacity", .argument = "F", .scope = FLAG_OF_MANY, AT(STORE_REAL, expert_capacity),
          .parse = parse_capacity, .write = write_capacity, .report = REPORT_IF_SET,
          .help = "With --ep: memory for F times an even share of the rows of a rank's experts, in each layer; a training "

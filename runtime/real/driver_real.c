@@ -192,8 +192,11 @@ static void issue_part(struct driver_real *d, struct op *op)
                 return;
         }
         op->more = issue_pass(d, op);
-        if (op->more)
-                op->group = price_group(d->nn->collective->kind);
+        if (!op->more)
+                return;
+        op->group = price_group(d->nn->collective->kind);
+        op->beside = d->nn->collective->beside;
+        op->joins = d->nn->collective->kind == KERNEL_JOIN;
 }
 
 static void issue_compute(struct driver_real *d, const struct op *op)
@@ -310,6 +313,37 @@ static void exchange_rows(struct driver_real *d, const struct nn_collective *wha
         free(home);
 }
 
+/* The first in memory of one or two matrices. */
+static char *first_of(void *one, void *other)
+{
+        return other && other < one ? other : one;
+}
+
+/* One or two matrices to the next rank of those that have parts of the same sequences, from the one before.
+ */
+static void shift_rows(struct driver_real *d, const struct nn_collective *what, int token)
+{
+        const struct plan_group group = plan_group(&d->plan, d->net->rank, GROUP_CONTEXT);
+        const int count = what->all_too ? 2 : 1, next = (group.index + 1) % group.size,
+                  previous = (group.index + group.size - 1) % group.size;
+        const int64_t bytes = what->dtype == DTYPE_FP32 ? (int64_t)sizeof(real) : 2;
+        const char *from = first_of(what->own, what->own_too);
+        char *to = first_of(what->all, what->all_too);
+        struct net_rows send[2 * PROGRAM_CONTEXT_RANKS] = {{0}}, receive[2 * PROGRAM_CONTEXT_RANKS] = {{0}};
+        for (int i = 0; i < count; i++) {
+                const char *own = i ? what->own_too : what->own, *all = i ? what->all_too : what->all;
+                send[next * count + i] = (struct net_rows){(own - from) / bytes, what->elements / count};
+                receive[previous * count + i] = (struct net_rows){(all - to) / bytes, what->elements / count};
+        }
+        const struct net_exchange exchange = {.from = from,
+                                              .to = to,
+                                              .row_bytes = bytes,
+                                              .blocks = count,
+                                              .send = send,
+                                              .receive = receive};
+        d->net->ops->iexchange(d->net, &exchange, NET_CONTEXT, token);
+}
+
 /* The collective behind the part of a pass that was computed last: another part always follows. */
 static void issue_tensor(struct driver_real *d, const struct op *op)
 {
@@ -324,6 +358,9 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
         case KERNEL_TENSOR_REDUCE_SCATTER:
                 net->ireduce_scatter(d->net, what->all, what->own, what->elements, type, NET_TENSOR,
                                      op->serial);
+                break;
+        case KERNEL_CONTEXT_SHIFT:
+                shift_rows(d, what, op->serial);
                 break;
         case KERNEL_CONTEXT_ALL_GATHER:
                 net->iall_gather(d->net, what->all, what->own, what->elements, type, NET_CONTEXT, op->serial);

@@ -164,6 +164,22 @@ static double price_collective(void *context, int rank, const struct op *op)
         return price_ring(probed, ranks, one_way ? 1 : 2, op->bytes);
 }
 
+/* A shift is one step of a ring. */
+static double collective_seconds(const struct probed *probed, const struct kernel *k)
+{
+        const int64_t bytes = kernel_collective_bytes(k, sizeof(float));
+        const int cp = plan_context_ranks(&probed->plan);
+        if (k->kind == KERNEL_JOIN)
+                return 0;
+        if (k->kind == KERNEL_CONTEXT_SHIFT)
+                return price_bytes(probed, (double)bytes);
+        if (kernel_of_context(k->kind))
+                return price_ring(probed, cp, 1, bytes);
+        if (kernel_of_experts(k->kind))
+                return price_ring(probed, probed->plan.ep, 1, bytes);
+        return price_ring(probed, probed->plan.tp, k->kind == KERNEL_TENSOR_ALLREDUCE ? 2 : 1, bytes);
+}
+
 static double price_tensor(void *context, int rank, const struct price_pass *pass)
 {
         const struct probed *probed = context;
@@ -171,14 +187,7 @@ static double price_tensor(void *context, int rank, const struct price_pass *pas
         (void)rank;
         for (int i = 0; i + 1 < pass->parts; i++) {
                 const struct kernel *k = &pass->collectives[i];
-                const int64_t bytes = kernel_collective_bytes(k, sizeof(float));
-                if (kernel_of_experts(k->kind))
-                        seconds += price_ring(probed, probed->plan.ep, 1, bytes);
-                else if (kernel_of_context(k->kind))
-                        seconds += price_ring(probed, probed->plan.cp, 1, bytes);
-                else
-                        seconds += price_ring(probed, probed->plan.tp,
-                                              k->kind == KERNEL_TENSOR_ALLREDUCE ? 2 : 1, bytes);
+                seconds += price_exposed(pass, i, collective_seconds(probed, k));
         }
         return seconds;
 }

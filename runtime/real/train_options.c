@@ -192,6 +192,14 @@ static int check_messages(const struct options *o, const struct net *net, struct
                                "shards sum %lld elements in a layer (%d x %d x %d), MPI sums at most %d at "
                                "once: a smaller --micro-batch-size makes fewer",
                                (long long)together, o->micro_batch_size, o->seq_len, o->gpt.n_embd, INT_MAX);
+        const int64_t keys = 2 * (int64_t)o->micro_batch_size * o->seq_len * gpt_kv_heads(&o->gpt) *
+                             gpt_head_size(&o->gpt) / o->tp;
+        if (options_context_ranks(o) > 1 && keys > INT_MAX)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "ranks of --cp %d have %lld elements of keys and values together, MPI moves at "
+                        "most %d at once: a smaller --micro-batch-size makes fewer",
+                        o->cp, (long long)keys, INT_MAX);
         if (reduced > INT_MAX)
                 return rv_fail(err, RV_EPLAN,
                                "an all-reduce has %lld elements, MPI sums at most %d at once: smaller "

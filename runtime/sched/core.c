@@ -64,7 +64,7 @@ void core_start(struct core *core)
         core->send_activation = core->send_gradient = -1;
         core->arrivals = 0;
         core->exchanging = 0;
-        assert(core->gather.units == 0 && gather_idle(core));
+        assert(core->gather.units == 0 && gather_idle(core) && !core->tensor.under_way);
         core_clear_tables(core);
         activations_start(core);
         optimizer_start(core);
@@ -367,7 +367,7 @@ struct op *core_continue(struct core *core, const struct op *part)
         assert(!core->continues); /* core_next comes between two completions */
         core->continues = true;
         memcpy(&core->next, part, sizeof *part);
-        core->next.more = false;
+        core->next.more = core->next.beside = core->next.joins = false;
         return &core->next;
 }
 
@@ -383,7 +383,8 @@ static bool next_part(struct core *core, struct op *op)
 
 bool core_next(struct core *core, struct op *op)
 {
-        bool found = next_part(core, op) || gather_next(core, op) || next_operation(core, op);
+        bool found = next_part(core, op) || tensor_next(core, op) || gather_next(core, op) ||
+                     next_operation(core, op);
         core->in_flight += found;
         return found;
 }

@@ -158,6 +158,9 @@ struct op {
          * part that computed with shards or spread experts, it also sets the group of the collective that
          * follows. */
         bool more;
+        /* Likewise, of what follows such a part: the collective runs beside the next part; or there is none,
+         * and what follows waits for the one that runs beside this part. */
+        bool beside, joins;
         enum op_group group; /* of a collective: which ranks take part */
         /* The parameters [offset, offset + count) of the stage. OP_BACKWARD: 0 and 0, or a range whose
          * gradients it is to make final, see overlap.c. */

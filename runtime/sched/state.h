@@ -94,6 +94,14 @@ struct gathered {
         int needed; /* 1: until the unit has been computed */
 };
 
+/* A collective that runs beside the part behind it, see tensor.c. All zero where none does. */
+struct tensor_state {
+        bool under_way; /* the collective is */
+        bool follows;   /* the part is to be issued */
+        bool computed;  /* the part is over before the collective */
+        struct op part; /* in the last two cases */
+};
+
 /* One core. The first group of members is set by core_init and stays; the others change as a batch goes on.
  * The tables at the end have sizes that follow from the plan, and are reached through core_tables. */
 struct core {
@@ -129,6 +137,7 @@ struct core {
         bool continues;
         struct op next;
         struct gather_state gather;
+        struct tensor_state tensor;
         struct optimizer_state optimizer;
         int tables[]; /* see core_tables; sizes follow from plan and limits */
 };
@@ -304,9 +313,9 @@ struct chain {
         /* Returns whether `op`, a part or all of an operation, is of this chain. */
         bool (*has)(const struct core *core, const struct op *op);
         /* Is told that `op`, which is of this chain, has completed. Returns true if it was not the last part:
-         * the next one stands in core->next (core_continue), or, of gather_chain, is handed out by
-         * gather_next. Else op becomes the operation as it is when whole, but for its kind, which
-         * core_complete restores from op->of. */
+         * the next one stands in core->next (core_continue), or is handed out by gather_next or tensor_next.
+         * Else op becomes the operation as it is when whole, but for its kind, which core_complete restores
+         * from op->of. */
         bool (*goes_on)(struct core *core, struct op *op);
 };
 extern const struct chain overlap_chain, gather_chain, tensor_chain, staging_chain;
@@ -348,6 +357,9 @@ bool gather_begin(struct core *core, struct op *pass);
 bool gather_next(struct core *core, struct op *op);
 /* Whether no gradients are being reduced, or are to be. */
 bool gather_idle(const struct core *core);
+
+/* Hands out the part of a pass beside which a collective runs that was handed out before it: see tensor.c. */
+bool tensor_next(struct core *core, struct op *op);
 
 /* What follows the pipeline: see optimizer.c. optimizer_next may be asked at any time and knows when its
  * phase has come; optimizer_done returns whether nothing of it is left. */

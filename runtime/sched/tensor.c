@@ -5,29 +5,81 @@
  * the world's to say, from the list of models/workload.h: it fills in op.more, and the group, when a part
  * completes. So what a chunk, a part of a backward or a recomputed forward needs is not known here.
  *
+ * A collective may run beside the part behind it (op.beside), which is then issued with it; what comes next,
+ * a collective or, where the world says so (op.joins), a part without one, waits for both.
+ *
  * The compute lane is taken from the first part to the last, and every shard takes the same decisions in the
  * same order, since they follow from the plan alone: policies whose order depends on what arrives first are
  * not for several shards of several stages (runtime/plan/options.c refuses them). The rest of the core sees
  * the operation whole: it begins with its first part, and is over when its last is. */
 #include "runtime/sched/state.h"
 
+#include <string.h>
+
 static bool has(const struct core *core, const struct op *op)
 {
         return plan_parts_passes(&core->plan) && op_of_pass(op);
 }
 
-static bool goes_on(struct core *core, struct op *op)
+/* A part has been computed, and no collective is under way. */
+static bool follow(struct core *core, const struct op *part)
 {
-        if (!op->more)
+        struct tensor_state *t = &core->tensor;
+        if (!part->more)
                 return false;
-        struct op *next = core_continue(core, op);
+        struct op *next = core_continue(core, part);
         next->bytes = 0;
-        if (op->kind == OP_TENSOR) {
+        if (part->joins) {
+                next->segment++;
+                return true;
+        }
+        if (part->beside) {
+                t->under_way = t->follows = true;
+                memcpy(&t->part, next, sizeof *next);
+                t->part.segment++;
+        }
+        op_become(next, OP_TENSOR); /* of the group that the world said */
+        next->beside = part->beside;
+        return true;
+}
+
+bool tensor_next(struct core *core, struct op *op)
+{
+        struct tensor_state *t = &core->tensor;
+        if (!t->follows)
+                return false;
+        memcpy(op, &t->part, sizeof *op);
+        memset(&t->part, 0, sizeof t->part); /* what is over leaves no trace */
+        t->follows = false;
+        return true;
+}
+
+/* The collective is over: so is its part, or it comes next, or it is under way. */
+static bool exchanged(struct core *core, struct op *op)
+{
+        struct tensor_state *t = &core->tensor;
+        if (!t->under_way) {
+                struct op *next = core_continue(core, op);
                 op_become(next, op->of);
                 next->segment++;
-        } else {
-                op_become(next, OP_TENSOR); /* of the group that the world said */
+                return true;
         }
+        const bool computed = t->computed;
+        if (computed)
+                memcpy(op, &t->part, sizeof *op);
+        memset(t, 0, sizeof *t);
+        return !computed || follow(core, op);
+}
+
+static bool goes_on(struct core *core, struct op *op)
+{
+        struct tensor_state *t = &core->tensor;
+        if (op->kind == OP_TENSOR)
+                return exchanged(core, op);
+        if (!t->under_way)
+                return follow(core, op);
+        t->computed = true;
+        memcpy(&t->part, op, sizeof *op);
         return true;
 }
 

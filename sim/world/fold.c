@@ -110,6 +110,22 @@ static const char *obstacle_in_experts(const struct platform *p, const struct pl
         return NULL;
 }
 
+/* In a ring all that have parts of the same sequences must send inside their nodes, or all to others. */
+static const char *obstacle_in_ring(const struct platform *p, const struct plan *plan,
+                                    const struct options *options)
+{
+        const struct plan_group context = plan_group(plan, 0, GROUP_CONTEXT);
+        const struct collective_group gpus = {context.first, context.stride, context.size, 1};
+        if (plan->cp <= 1 || options->cp_exchange != CONTEXT_RING)
+                return NULL;
+        const struct collective_shape shape = collective_shape(p, &gpus);
+        if (shape.nodes > 1 && shape.per_node != 1)
+                return "a ring of ranks with parts of sequences leaves its nodes at one of their ranks";
+        if (p->socket_link_bytes_per_second > 0 && shape.nodes == 1)
+                return "ranks with parts of the same sequences are of different sockets";
+        return NULL;
+}
+
 const char *fold_obstacle(const struct platform *p, const struct options *options)
 {
         const struct plan plan = options_plan(options, false);
@@ -128,6 +144,8 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
         const char *obstacle = obstacle_in_nodes(p, &plan);
         if (!obstacle)
                 obstacle = obstacle_in_experts(p, &plan, options);
+        if (!obstacle)
+                obstacle = obstacle_in_ring(p, &plan, options);
         return obstacle ? obstacle : obstacle_in_sums(p, &plan, options);
 }
 

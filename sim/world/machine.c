@@ -229,7 +229,8 @@ json_t *machine_remarks(const struct machine *m, const struct options *o)
                         remarks, json_sprintf("--precision was not given: %s is taken, the only one that "
                                               "profile %s has",
                                               taken, m->profile.path));
-        if (m->profile.unfused && o->fusion == FUSION_AUTO && profile_has_fused(m->load, o->dtype))
+        if (m->profile.unfused && !o->fused && o->fusion == FUSION_AUTO &&
+            profile_has_fused(m->load, o->dtype))
                 json_array_append_new(
                         remarks,
                         json_sprintf("kernels are not fused, as in the runs that profile %s is from: "
@@ -274,7 +275,8 @@ int machine_settle(const struct machine *m, struct options *options, struct rv_e
                                "profile",
                                options->device, m->profile.path, m->profile.device.name);
         if (options->fusion == FUSION_AUTO)
-                options->fused = !m->profile.unfused && profile_has_fused(m->load, options->dtype);
+                options->fused = (!m->profile.unfused || options->cp > 1) &&
+                                 profile_has_fused(m->load, options->dtype);
         if (!options->fused && options->cp > 1)
                 return rv_fail(err, RV_ENOTBUILT,
                                "--cp %d needs fused attention, whose kernels profile %.160s has not measured",

@@ -88,6 +88,31 @@ static void begin_exchange(const struct priced *priced, const struct sim_rank *r
                 }
 }
 
+/* What ranks that have parts of sequences send to the next, and get from the one before: a flow each. */
+static void begin_shift(const struct priced *priced, const struct sim_rank *rank,
+                        const struct sim_group *group, const struct kernel *kernel)
+{
+        struct sim_exchange *exchange = malloc(sizeof *exchange);
+        if (!exchange)
+                abort(); /* a driver cannot fail */
+        *exchange = (struct sim_exchange){
+                .subject = SIM_EXCHANGE,
+                .world = rank->world,
+                .group = *group,
+                .lane = LANE_TENSOR,
+                .seconds = tensor_start_seconds(&priced->costs->platform, group->ranks, kernel)};
+        const double bytes = (double)kernel_collective_bytes(kernel, sizeof(float));
+        if (group->twins) { /* all send inside their nodes, or all to others (fold.c) */
+                const struct collective_group gpus = {group->ranks.first, group->ranks.stride,
+                                                      group->ranks.size, 1};
+                const struct collective_shape shape = collective_shape(&priced->costs->platform, &gpus);
+                sim_exchange_flow_to_twins(exchange, shape.nodes > 1, bytes);
+                return;
+        }
+        for (int i = 0; i < group->ranks.size; i++)
+                sim_exchange_flow(exchange, i, (i + 1) % group->ranks.size, bytes);
+}
+
 /* A collective of shards begins when the last of them has come to it, and takes the closed form: there are
  * thousands a batch, one after another, on links that nothing else uses meanwhile. So does one of spread
  * experts begin, whose links others use too. */
@@ -110,6 +135,10 @@ static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
                 return true;
         }
         const struct price_pass *pass = price_pass_of(&priced->costs->prices, rank->stage, op);
+        if (pass->collectives[op->segment].kind == KERNEL_CONTEXT_SHIFT) {
+                begin_shift(priced, rank, &group, &pass->collectives[op->segment]);
+                return true;
+        }
         const double ends = rank->world->now + tensor_of(priced, group.ranks, pass, op->segment);
         for (int i = 0; i < group.ranks.size; i++)
                 sim_lane_ends(tensor_lane(rank, &group, i), ends);
@@ -305,8 +334,11 @@ static void compute(const struct price_list *prices, struct sim_lane *lane)
         }
         op->more = price_more(prices, stage, op);
         const struct kernel *collectives = price_pass_of(prices, stage, op)->collectives;
-        if (op->more && collectives)
+        if (op->more && collectives) {
                 op->group = price_group(collectives[op->segment].kind);
+                op->beside = collectives[op->segment].beside;
+                op->joins = collectives[op->segment].kind == KERNEL_JOIN;
+        }
 }
 
 static bool begin(void *context, struct sim_lane *lane)

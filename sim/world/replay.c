@@ -197,18 +197,25 @@ static bool more(const struct replay *replay, int rank, struct op *op)
         if (op->of != OP_FORWARD && op->of != OP_BACKWARD)
                 return false;
         const bool computed = op->kind != OP_TENSOR;
-        const struct trace_record next = {.rank = rank,
-                                          .kind = computed ? OP_TENSOR : op->of,
-                                          .of = op->of,
-                                          .chunk = op->chunk,
-                                          .micro_batch = op->micro_batch,
-                                          .bucket = op->bucket,
-                                          .segment = op->segment + !computed,
-                                          .parts = parts_of(op)};
+        struct trace_record next = {.rank = rank,
+                                    .kind = computed ? OP_TENSOR : op->of,
+                                    .of = op->of,
+                                    .chunk = op->chunk,
+                                    .micro_batch = op->micro_batch,
+                                    .bucket = op->bucket,
+                                    .segment = op->segment + !computed,
+                                    .parts = parts_of(op)};
         const struct trace_record *found = look(replay, &next);
-        if (found && computed)
-                op->group = found->of_experts ? GROUP_EXPERTS : GROUP_TENSOR;
-        return found != NULL;
+        if (found && computed) {
+                op->group = found->group;
+                op->beside = found->beside;
+        }
+        if (found || !computed)
+                return found != NULL;
+        next.kind = op->of; /* a part behind a part, without a collective between them */
+        next.segment++;
+        op->joins = look(replay, &next) != NULL;
+        return op->joins;
 }
 
 /* ---- the physics ---- */

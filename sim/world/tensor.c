@@ -51,11 +51,30 @@ static double exchange_seconds(const struct platform *platform, const struct col
         return tensor_start_seconds(platform, members, k) + fmax(inside, outside);
 }
 
+/* Every member sends to the next, and waits for what comes: nodes' links are those of one member each way. */
+static double shift_seconds(const struct platform *platform, const struct collective_group *gpus,
+                            struct plan_group members, const struct kernel *k)
+{
+        const double bytes = (double)kernel_collective_bytes(k, sizeof(float));
+        const struct collective_shape shape = collective_shape(platform, gpus);
+        if (platform->messages)
+                return profile_line_seconds(platform->messages, LINE_MESSAGE, (int64_t)bytes, false);
+        if (platform->xml[0])
+                return 0;
+        const bool far = shape.nodes > 1;
+        return tensor_start_seconds(platform, members, k) + (far ? shape.far_seconds : shape.near_seconds) +
+               bytes / (far ? shape.far_bytes_per_second : shape.near_bytes_per_second);
+}
+
 double tensor_part_seconds(const struct platform *platform, struct plan_group group,
                            const struct price_pass *pass, int part)
 {
         const struct kernel *k = &pass->collectives[part];
         const struct collective_group gpus = {group.first, group.stride, group.size, 1};
+        if (k->kind == KERNEL_JOIN)
+                return 0;
+        if (k->kind == KERNEL_CONTEXT_SHIFT)
+                return shift_seconds(platform, &gpus, group, k);
         if (kernel_of_experts(k->kind))
                 return exchange_seconds(platform, &gpus, group, k);
         return tensor_collective_seconds(platform, &gpus, k->kind, kernel_collective_bytes(k, sizeof(float)),
@@ -80,7 +99,7 @@ double tensor_seconds(const struct platform *platform, const struct plan *plan, 
                         const enum op_group group = price_group(pass->collectives[part].kind);
                         kept[same] = tensor_part_seconds(platform, plan_group(plan, rank, group), pass, part);
                 }
-                seconds += kept[same];
+                seconds += price_exposed(pass, part, kept[same]);
         }
         return seconds;
 }

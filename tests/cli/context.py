@@ -12,6 +12,7 @@ import text
 
 TOLERANCE = 1e-6  # relative
 SPLIT = ("--sequence-parallel",)
+GATHERED = ("--cp-exchange", "all-gather")
 BUCKETS = ("--bucket-params", 9000, "--allreduce-buckets", 2)
 # pp, dp, tp, schedule, more
 PLANS = [
@@ -20,11 +21,13 @@ PLANS = [
     (1, 1, 2, "axonn", ("--cp", 2)), (1, 1, 2, "axonn", ("--cp", 4, *SPLIT)), (2, 1, 1, "axonn", ("--cp", 2)), (2, 1, 1, "gpipe", ("--cp", 4)),
     (2, 1, 2, "1f1b", ("--cp", 2, *SPLIT, "--zero", 1)), (4, 1, 1, "1f1b", ("--cp", 2)),
     (2, 1, 1, "interleaved", ("--cp", 2, "--virtual-stages", 2)), (1, 2, 2, "axonn", ("--cp", 2, "--order", "replicas")),
-    (1, 1, 1, "axonn", ("--cp", 2, "--recompute", "full")), (2, 1, 1, "1f1b", ("--cp", 2, "--recompute", "layer")),
+    (1, 1, 1, "axonn", ("--cp", 4, "--recompute", "full")), (2, 1, 1, "1f1b", ("--cp", 4, "--recompute", "layer")),
+    (1, 1, 1, "axonn", ("--cp", 2, *GATHERED)), (1, 1, 1, "axonn", ("--cp", 8, *GATHERED)),
+    (2, 1, 2, "1f1b", ("--cp", 2, *GATHERED, *SPLIT, "--zero", 1)), (1, 1, 1, "axonn", ("--cp", 4, "--recompute", "full", *GATHERED)),
     (2, 2, 1, "1f1b", ("--cp", 2, "--messages", "staged", "--allreduce", "staged", "--p2p", "blocking")),
 ]
 # What is the same in another format: to a plan with as many replicas, whose gradients overflow at the same limit.
-HALF = [((1, 1, 1), (1, 4, 1), "mixed", ("--cp", 4)), ((1, 2, 1), (1, 4, 1), "bf16", ("--cp", 2, "--offload"))]
+HALF = [((1, 1, 1), (1, 4, 1), "mixed", ("--cp", 4)), ((1, 1, 1), (1, 4, 1), "mixed", ("--cp", 4, *GATHERED)), ((1, 2, 1), (1, 4, 1), "bf16", ("--cp", 2, "--offload"))]
 LIKE_LLAMA = ["a Llama with biases and scaled positions", "a Qwen2", "a Qwen3", "a DeepSeek-V3", "a DeepSeek-V3 whose queries are whole"]
 LIKE_LLAMA_PLANS = [(1, 1, 1, "axonn", ("--cp", 4)), (2, 1, 2, "1f1b", ("--cp", 2, *SPLIT))]
 
@@ -80,12 +83,14 @@ def main():
                 compare_routed(tap, folder, name, model)
             else:
                 compare(tap, folder, name, model, LIKE_LLAMA_PLANS, shards.train(folder, model, (1, 1, 1), "axonn"))
-        half = ("--precision", "mixed")  # a datasheet has fused attention in 16 bits alone
         llama = shards.llama_of(folder)
+        half = ("--precision", "mixed")  # a datasheet has fused attention in 16 bits alone
         shards.check_report(tap, folder, gpt, (1, 1, 1), "axonn", ("--cp", 2, *half))
+        shards.check_report(tap, folder, gpt, (1, 1, 2), "axonn", ("--cp", 4, *half))
+        shards.check_report(tap, folder, llama, (1, 1, 1), "axonn", ("--cp", 3, "--seq-len", 12, *GATHERED, *half))
         shards.check_report(tap, folder, gpt, (2, 1, 2), "1f1b", ("--cp", 2, *SPLIT, *half))
-        shards.check_report(tap, folder, llama, (1, 2, 1), "axonn", ("--cp", 4, "--zero", 1, "--offload", *half))
-        shards.check_report(tap, folder, llama, (2, 1, 1), "interleaved", ("--cp", 2, "--virtual-stages", 2, "--recompute", "full", *half))
+        shards.check_report(tap, folder, llama, (1, 2, 1), "axonn", ("--cp", 4, "--zero", 1, "--offload", *GATHERED, *half))
+        shards.check_report(tap, folder, llama, (2, 1, 1), "interleaved", ("--cp", 4, "--virtual-stages", 2, "--recompute", "full", *half))
     tap.end()
 
 

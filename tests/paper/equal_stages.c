@@ -40,6 +40,10 @@ static void end_context_parts(void *context, int rank, struct op *op)
 {
         (void)context, (void)rank;
         end_part(op, GROUP_CONTEXT);
+        if (!op_of_pass(op) || op->kind == OP_TENSOR)
+                return;
+        op->beside = op->segment == 0;
+        op->joins = op->segment == 1;
 }
 
 int64_t paper_expert_parameters(const struct plan *plan, int64_t parameters)

@@ -963,8 +963,12 @@ static void issue_part(struct observer *o, int rank, const struct op *op)
         }
         expect(o, op->lane == (exchange ? LANE_TENSOR : LANE_COMPUTE) && vmb_of(o, op) == s->chain_vmb,
                "a pass that has begun goes on to its end");
-        expect(o, op->segment == s->chain / 2 && exchange == s->chain % 2,
-               "parts and exchanges of a pass take turns");
+        if (o->plan.cp > 1) /* the middle one of three parts beside the one exchange, the last behind both */
+                expect(o, op->segment == (exchange ? 0 : (s->chain + 1) / 2) && (s->chain == 1 || !exchange),
+                       "a part is computed beside an exchange, and the next one when both are over");
+        else
+                expect(o, op->segment == s->chain / 2 && exchange == s->chain % 2,
+                       "parts and exchanges of a pass take turns");
         expect(o, !exchange || op->group == exchange_group(o),
                "replicas exchange with those that have all experts, or the rest of their sequences");
         if (exchange)
@@ -974,7 +978,7 @@ static void issue_part(struct observer *o, int rank, const struct op *op)
 static void complete_part(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        if (++s->chain < 2 * PAPER_PARTS - 1)
+        if (++s->chain < (o->plan.cp > 1 ? PAPER_PARTS + 1 : 2 * PAPER_PARTS - 1))
                 return;
         const struct op pass = whole_pass(op);
         s->chain = 0;

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-enum { STAGES = 3, RANKS = 6, MAX_OPS = 16, MAX_MESSAGES = 8, CORE_BYTES = 1792 };
+enum { STAGES = 3, RANKS = 6, MAX_OPS = 16, MAX_MESSAGES = 8, CORE_BYTES = 2048 };
 
 struct rank {
         _Alignas(16) unsigned char core[CORE_BYTES];
@@ -325,6 +325,21 @@ static int receive_alone(struct world *w, int d, int way)
         return micro_batch;
 }
 
+/* Of several shards, or with spread experts, a forward or backward has two parts, and what is done together
+ * between them. With parts of sequences it has three, or of one stage four: those between compute beside what
+ * is done together, and the last one when that is over. */
+static void fill_part(const struct search *s, struct op *op)
+{
+        const bool computes = op->kind == OP_FORWARD || op->kind == OP_BACKWARD, ring = s->plan.cp > 1;
+        const int last = !ring ? 1 : s->plan.pp == 1 ? 3 : 2;
+        op->more = op->kind == OP_TENSOR || (computes && op->segment < last);
+        if (!op->more || !computes)
+                return;
+        op->group = together_in_passes(&s->plan);
+        op->beside = ring && op->segment < last - 1;
+        op->joins = ring && op->segment == last - 1;
+}
+
 static void complete(const struct search *s, struct world *w, int r, int i, int way)
 {
         struct rank *rank = &w->ranks[r];
@@ -334,13 +349,8 @@ static void complete(const struct search *s, struct world *w, int r, int i, int 
                 core_set_vmb(&s->plan, &op, s->alone >= 0 ? receive_alone(w, d, way) : receive(s, w, r, d));
         }
         op.overflow = op.kind == OP_REDUCE_OVERFLOW && s->overflow;
-        /* Of several shards, or with spread experts, a forward or backward has two parts, and what is done
-         * together between them. */
-        op.more =
-                chained(&s->plan) && (op.kind == OP_TENSOR ||
-                                      ((op.kind == OP_FORWARD || op.kind == OP_BACKWARD) && op.segment == 0));
-        if (op.more && op.kind != OP_TENSOR)
-                op.group = together_in_passes(&s->plan);
+        if (chained(&s->plan))
+                fill_part(s, &op);
         if (op.kind == OP_BACKWARD && op.count > 0) /* every parameter is a layer */
                 op.more = op.offset > 0;
         core_complete(core_of(rank), &op);
@@ -518,13 +528,12 @@ static void no_interleaving_of_shards_experts_or_sequences_deadlocks(void **stat
                 plan.sequence_parallel = plan.tied && !experts;
                 plan.zero = plan.tied && experts;
                 plan.policy = policies[variant / 4 % 3];
-                plan.micro_batches = plan.pp == 1 ? 3 : 2;
+                plan.micro_batches = (plan.pp == 1 ? 3 : 2) - (plan.cp > 1); /* whose parts are more */
                 states += explore_shards(&plan, false);
         }
         plan.pp = 3;
         plan.policy = POLICY_AXONN;
-        explore_shards(&plan, true);
-        plan.ep = 2;
+        plan.micro_batches = plan.ep = 2;
         plan.cp = 1;
         explore_shards(&plan, true);
         plan.dp = plan.ep = 1;

@@ -67,7 +67,7 @@ static void paper_agrees_with_simgrid(void **state)
                         fail_msg("plan %d (seed %d) on %s: %s: on paper %.2f %% off", c->number, SEED,
                                  c->machine->platform.name, text, 100 * error);
         }
-        assert_in_range(shares, PLANS / 4, PLANS * 3 / 4);
+        assert_in_range(shares, PLANS / 8, PLANS * 7 / 8); /* some of either kind */
         qsort(shared, (size_t)shares, sizeof *shared, ascending);
         if (!(shared[shares / 2] <= 0.05))
                 fail_msg("plans that share links or memory are %.2f %% off in the median (seed %d)",

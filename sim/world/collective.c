@@ -316,39 +316,20 @@ static struct messages send_to_twins(const struct run *run)
         return m;
 }
 
-/* `steps` steps, each of which is `times` steps of the phase at once: as long as they would take one after
- * another, with the latency of each message. */
-static void steps_to_twins(const struct run *run, int steps, int times)
+static void work_folded(const struct run *run)
 {
-        struct collective_phase phase = *run->phase;
-        const double latency = phase.far ? run->shape->far_seconds : run->shape->near_seconds;
-        phase.near_bytes *= times;
-        phase.far_bytes *= times;
-        phase.software_seconds = times * phase.software_seconds + (times - 1) * phase.segments * latency;
-        phase.arithmetic_seconds *= times;
-        const struct run several = {run->group, run->shape, &phase};
-        const double arithmetic = phase.arithmetic_seconds / phase.segments;
-        for (int step = 0; step < steps; step++) {
-                sleep_seconds(phase.software_seconds);
-                for (int segment = 0; segment < phase.segments; segment++) {
-                        struct messages m = send_to_twins(&several);
+        const struct collective_phase *phase = run->phase;
+        const double arithmetic = phase->arithmetic_seconds / phase->segments;
+        for (int step = 0; step < phase->steps; step++) {
+                sleep_seconds(phase->software_seconds);
+                for (int segment = 0; segment < phase->segments; segment++) {
+                        struct messages m = send_to_twins(run);
                         if (segment > 0)
                                 sleep_seconds(arithmetic);
                         wait_all(&m);
                 }
                 sleep_seconds(arithmetic);
         }
-}
-
-/* Many steps are taken several at a time, so that it does not take a flow for each of many members. */
-static void work_folded(const struct run *run)
-{
-        const int max = 128; /* more than a ring of 64 members has */
-        const int steps = run->phase->steps, times = (steps + max - 1) / max;
-        if (times == 0)
-                return;
-        steps_to_twins(run, steps / times, times);
-        steps_to_twins(run, steps % times, 1);
 }
 
 /* In a tree a member sends or receives two parts at a time. */
@@ -360,6 +341,58 @@ static struct collective_phase folded_phase(const struct collective_phase *phase
                 folded.far_bytes *= 2;
         }
         return folded;
+}
+
+/* ---- many steps ---- */
+
+static bool is_ring(enum collective_pattern pattern)
+{
+        return pattern == PATTERN_RING || pattern == PATTERN_NEAR_RING || pattern == PATTERN_FAR_RING ||
+               pattern == PATTERN_BOTH_RINGS;
+}
+
+/* `steps` steps, each of which is `times` steps of the phase at once: as long as they would take one after
+ * another, with the latency of each message. */
+static struct collective_phase several_at_once(const struct collective_shape *shape,
+                                               const struct collective_phase *phase, int steps, int times)
+{
+        struct collective_phase several = *phase;
+        const double latency = phase->far ? shape->far_seconds : shape->near_seconds;
+        several.steps = steps;
+        several.near_bytes *= times;
+        several.far_bytes *= times;
+        several.software_seconds = times * phase->software_seconds + (times - 1) * phase->segments * latency;
+        several.arithmetic_seconds *= times;
+        return several;
+}
+
+static void run_phase(const struct sim_group *group, const struct collective_shape *shape,
+                      const struct collective_phase *phase)
+{
+        const struct run run = {group, shape, phase};
+        if (phase->steps == 0)
+                return;
+        if (group->twins)
+                work_folded(&run);
+        else
+                work(&run);
+}
+
+/* Many steps of a ring are taken several at a time, so that it does not take a flow for each of many members.
+ * Folded, all patterns are rings of the member and its twins. */
+static void run_steps(const struct sim_group *group, const struct collective_shape *shape,
+                      const struct collective_phase *phase)
+{
+        enum { MAX_STEPS = 128 }; /* more than a ring of 64 members has */
+        if (phase->steps <= MAX_STEPS || !(group->twins || is_ring(phase->pattern))) {
+                run_phase(group, shape, phase);
+                return;
+        }
+        const int times = (phase->steps + MAX_STEPS - 1) / MAX_STEPS;
+        const struct collective_phase most = several_at_once(shape, phase, phase->steps / times, times);
+        const struct collective_phase rest = several_at_once(shape, phase, phase->steps % times, 1);
+        run_phase(group, shape, &most);
+        run_phase(group, shape, &rest);
 }
 
 void collective_run(const struct sim_group *group, const struct collective_shape *shape,
@@ -374,11 +407,8 @@ void collective_run(const struct sim_group *group, const struct collective_shape
                       costs->copy_seconds_per_byte *
                               (double)((bytes + group->ranks.size - 1) / group->ranks.size));
         for (int i = 0; i < count; i++) {
-                const struct collective_phase folded = folded_phase(&phases[i]);
-                if (group->twins)
-                        work_folded(&(struct run){group, shape, &folded});
-                else
-                        work(&(struct run){group, shape, &phases[i]});
+                const struct collective_phase phase = group->twins ? folded_phase(&phases[i]) : phases[i];
+                run_steps(group, shape, &phase);
         }
         sleep_seconds(began + costs->min_seconds - simgrid_get_clock());
 }

@@ -476,6 +476,8 @@ static bool is_folded(const struct sim_world *world, enum op_group kind)
         case GROUP_EXPERTS:
         case GROUP_EXPERT_DATA:
         case GROUP_CONTEXT:
+        case GROUP_SHARERS:
+        case GROUP_SHARE_DATA:
                 return world->folds.replicas;
         case GROUP_TENSOR:
                 return world->folds.shards;

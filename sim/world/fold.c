@@ -53,10 +53,11 @@ static const char *obstacle_in_nodes(const struct platform *p, const struct plan
         return NULL;
 }
 
-/* Whether gradients of `bytes` are summed in steps that all members do alike, as in rings. Members of a tree
- * differ, which matters as long as there are few of them, and bytes enough to matter. */
-static bool members_are_alike(const struct platform *p, struct plan_group members, int64_t bytes,
-                              enum dtype dtype)
+/* Whether gradients of `bytes` are summed, or with ZeRO-3 gathered and scattered, in steps that all members
+ * do alike, as in rings. Members of a tree differ, which matters as long as there are few of them, and bytes
+ * enough to matter. */
+static bool members_are_alike(const struct platform *p, struct plan_group members, enum collective_kind kind,
+                              int64_t bytes, enum dtype dtype)
 {
         const int many = 512, node = p->gpus_per_node;
         const int64_t little = 1 << 20;
@@ -64,7 +65,7 @@ static bool members_are_alike(const struct platform *p, struct plan_group member
                                                members.stride < node ? members.stride : node};
         const struct collective_shape shape = collective_shape(p, &group);
         const enum collective_algorithm algorithm =
-                collective_choose(p, &shape, COLLECTIVE_ALLREDUCE, bytes, dtype).algorithm;
+                collective_choose(p, &shape, kind, bytes, dtype).algorithm;
         return algorithm == COLLECTIVE_RING || algorithm == COLLECTIVE_HIERARCHICAL || bytes < little ||
                members.size > many;
 }
@@ -76,16 +77,21 @@ static const char *obstacle_in_sums(const struct platform *p, const struct plan 
         const int64_t experts = plan->ep > 1 ? partition_expert_parameters(&options->gpt, &stage) : 0;
         const int64_t parameters = partition_parameters(&options->gpt, &stage) - experts;
         const int64_t chunk = plan->bucket_parameters * plan->allreduce_buckets;
+        const int64_t share = plan_share(plan, parameters);
         const struct {
                 enum op_group group;
+                enum collective_kind kind;
                 int64_t parameters;
-        } sums[] = {{GROUP_DATA, min_int64(parameters, chunk)},
-                    {GROUP_DATA, parameters % chunk},
-                    {GROUP_EXPERT_DATA, min_int64(experts, chunk)},
-                    {GROUP_EXPERT_DATA, experts % chunk}};
+        } sums[] = {{GROUP_DATA, COLLECTIVE_ALLREDUCE, plan->zero == 3 ? 0 : min_int64(parameters, chunk)},
+                    {GROUP_DATA, COLLECTIVE_ALLREDUCE, plan->zero == 3 ? 0 : parameters % chunk},
+                    {GROUP_EXPERT_DATA, COLLECTIVE_ALLREDUCE, min_int64(experts, chunk)},
+                    {GROUP_EXPERT_DATA, COLLECTIVE_ALLREDUCE, experts % chunk},
+                    {plan_unit_group(plan), COLLECTIVE_ALL_GATHER, plan->zero == 3 ? parameters : 0},
+                    {GROUP_SHARE_DATA, COLLECTIVE_ALLREDUCE, plan_hybrid(plan) ? min_int64(share, chunk) : 0},
+                    {GROUP_SHARE_DATA, COLLECTIVE_ALLREDUCE, plan_hybrid(plan) ? share % chunk : 0}};
         for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
                 if (sums[i].parameters &&
-                    !members_are_alike(p, plan_group(plan, 0, sums[i].group),
+                    !members_are_alike(p, plan_group(plan, 0, sums[i].group), sums[i].kind,
                                        sums[i].parameters * plan->element_bytes, options->dtype))
                         return "gradients are summed along trees, in which replicas differ";
         return NULL;
@@ -131,8 +137,9 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
         const struct plan plan = options_plan(options, false);
         if (plan.dp == 1)
                 return "there is one replica";
-        if (plan_hybrid(&plan))
-                return "replicas share in groups";
+        if (plan_hybrid(&plan) &&
+            !nest(plan_share_ranks(&plan) * plan_stride(&plan, GRID_REPLICAS), p->gpus_per_node))
+                return "replicas that share lie differently in their nodes";
         if (p->xml[0])
                 return "a SimGrid file does not say which of its hosts are alike";
         if (p->groups)

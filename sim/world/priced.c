@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <simgrid/engine.h>
 
 /* A message begins when both ends have come to it. The payload is the virtual micro-batch's number. */
 static bool begin_message(struct sim_lane *lane)
@@ -39,10 +40,42 @@ static double tensor_of(struct priced *priced, struct plan_group shards, const s
         return known->seconds;
 }
 
-static struct sim_lane *tensor_lane(const struct sim_rank *rank, const struct sim_group *group, int member)
+/* ---- collectives that all members begin at once, when the last of them has come ---- */
+
+static struct sim_lane *member_lane(const struct sim_lane *lane, const struct sim_group *group, int member)
 {
-        return sim_find(rank->world, sim_group_member(group, member))->lanes[LANE_TENSOR];
+        return sim_find(lane->rank->world, sim_group_member(group, member))->lanes[lane->lane];
 }
+
+/* How many members of a group are simulated. */
+static int simulated(const struct sim_group *group)
+{
+        return group->twins ? 1 : group->ranks.size;
+}
+
+/* Whether all have come; from then on they are busy. It is looked first for the next one, since members come
+ * in their order. */
+static bool all_came(const struct sim_lane *lane, const struct sim_group *group)
+{
+        const int size = group->ranks.size;
+        for (int i = 1; i < simulated(group); i++)
+                if (!member_lane(lane, group, (group->ranks.index + i) % size)->ready)
+                        return false;
+        for (int i = 0; i < simulated(group); i++) {
+                struct sim_lane *other = member_lane(lane, group, i);
+                other->ready = false;
+                other->busy = true;
+        }
+        return true;
+}
+
+static void end_all(const struct sim_lane *lane, const struct sim_group *group, double seconds)
+{
+        for (int i = 0; i < simulated(group); i++)
+                sim_lane_ends(member_lane(lane, group, i), lane->rank->world->now + seconds);
+}
+
+/* ---- shards, and replicas that share experts or sequences ---- */
 
 /* Of members that are copies of one: all that it sends inside its node is one flow, and all that leaves it.
  */
@@ -122,14 +155,8 @@ static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
         struct op *op = &lane->now.op;
         const struct sim_group group = sim_group_of(rank, op->group);
         op->more = true; /* a part follows, an empty one behind the last */
-        for (int i = 0; i < group.ranks.size; i++)
-                if (!tensor_lane(rank, &group, i)->ready)
-                        return false;
-        for (int i = 0; i < group.ranks.size; i++) {
-                struct sim_lane *other = tensor_lane(rank, &group, i);
-                other->ready = false;
-                other->busy = true;
-        }
+        if (!all_came(lane, &group))
+                return false;
         if (op->group == GROUP_EXPERTS) {
                 begin_exchange(priced, rank, &group, op);
                 return true;
@@ -139,23 +166,8 @@ static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
                 begin_shift(priced, rank, &group, &pass->collectives[op->segment]);
                 return true;
         }
-        const double ends = rank->world->now + tensor_of(priced, group.ranks, pass, op->segment);
-        for (int i = 0; i < group.ranks.size; i++)
-                sim_lane_ends(tensor_lane(rank, &group, i), ends);
+        end_all(lane, &group, tensor_of(priced, group.ranks, pass, op->segment));
         return true;
-}
-
-/* Seconds of what replicas, all ranks of the plan, do for a unit; there are few different ones. */
-static double unit_of(struct priced *priced, struct plan_group all, const struct op *op)
-{
-        for (int i = 0; i < priced->unit_count; i++)
-                if (priced->units[i].kind == op->kind && priced->units[i].bytes == op->bytes)
-                        return priced->units[i].seconds;
-        const double seconds = tensor_unit_seconds(&priced->costs->platform, all,
-                                                   priced->costs->machine->load, op, priced->dtype);
-        if (priced->unit_count < PRICED_UNITS)
-                priced->units[priced->unit_count++] = (struct priced_unit){op->kind, op->bytes, seconds};
-        return seconds;
 }
 
 /* How a group lies on the platform, looked up again only for another one. Replicas of all stages sum their
@@ -172,15 +184,12 @@ static struct priced_shape *shape_of(struct priced *priced, const struct sim_gro
         return known;
 }
 
-/* In the lane's actor. */
-static void collect(void *context, struct sim_lane *lane)
+static void run_collective(struct priced *priced, struct sim_lane *lane, const struct sim_group *group)
 {
-        struct priced *priced = context;
         const struct op *op = &lane->now.op;
-        const struct sim_group group = sim_group_of(lane->rank, op->group);
         const enum dtype dtype = costs_format(priced->costs, op);
         const enum collective_kind kind = costs_collective(op);
-        struct priced_shape *known = shape_of(priced, &group);
+        struct priced_shape *known = shape_of(priced, group);
         if (known->bytes != op->bytes || known->kind != kind || known->dtype != dtype) {
                 known->kind = kind;
                 known->dtype = dtype;
@@ -190,22 +199,109 @@ static void collect(void *context, struct sim_lane *lane)
         }
         const struct collective_shape shape = known->shape; /* another group may take its place meanwhile */
         const struct collective_costs costs = known->costs;
-        collective_run(&group, &shape, &costs, kind, op->bytes);
+        collective_run(group, &shape, &costs, kind, op->bytes);
 }
+
+/* ---- units of ZeRO-3 ---- */
+
+/* The entry of a unit's collective, a new one if there is none; NULL if there is no room. */
+static struct priced_unit *unit_of(struct priced *priced, const struct sim_lane *lane,
+                                   const struct sim_group *group)
+{
+        const struct op *op = &lane->now.op;
+        for (int i = 0; i < priced->unit_count; i++) {
+                struct priced_unit *unit = &priced->units[i];
+                if (unit->kind == op->kind && unit->group == group->kind && unit->bytes == op->bytes &&
+                    unit->first == group->ranks.first)
+                        return unit;
+        }
+        if (priced->unit_count == PRICED_UNITS)
+                return NULL;
+        struct priced_unit *unit = &priced->units[priced->unit_count++];
+        *unit = (struct priced_unit){.kind = op->kind,
+                                     .group = group->kind,
+                                     .first = group->ranks.first,
+                                     .bytes = op->bytes,
+                                     .collective = lane->now.collective,
+                                     .seconds = NAN};
+        return unit;
+}
+
+/* Whether nothing crosses a link but collectives of replicas that all do the same: no messages, and no copies
+ * but those of tokens. */
+static bool has_links_alone(const struct plan *plan)
+{
+        return plan->pp == 1 && plan->cp <= 1 && plan->ep <= 1 && !plan->offload &&
+               !plan->offload_activations && !plan->stage_allreduce;
+}
+
+/* A line of the profile that stands for a framework whose collectives are slower than its library's. */
+static double line_seconds(const struct priced *priced, const struct op *op)
+{
+        return profile_line_seconds(priced->costs->machine->load, LINE_LAYER_GATHER, op->bytes, false);
+}
+
+/* Members that come to a collective while the first of its kind is under way wait until that is over: it
+ * could not end before the last of them had left that one. */
+static bool begin_unit(struct priced *priced, struct sim_lane *lane)
+{
+        const struct sim_group group = sim_group_of(lane->rank, lane->now.op.group);
+        double seconds = line_seconds(priced, &lane->now.op);
+        if (isnan(seconds) && has_links_alone(&lane->rank->world->plan)) {
+                const struct priced_unit *unit = unit_of(priced, lane, &group);
+                if (unit && isnan(unit->seconds) && unit->collective != lane->now.collective)
+                        return false;
+                seconds = unit ? unit->seconds : NAN;
+        }
+        if (isnan(seconds)) {
+                sim_lane_collect(lane);
+                return true;
+        }
+        if (!all_came(lane, &group))
+                return false;
+        end_all(lane, &group, seconds);
+        return true;
+}
+
+/* The first of its kind is over for a member. */
+static void note_unit(struct priced_unit *unit, struct sim_lane *lane, const struct sim_group *group,
+                      double began)
+{
+        unit->began = fmax(unit->began, began);
+        if (++unit->ended < simulated(group))
+                return;
+        unit->seconds = simgrid_get_clock() - unit->began;
+        for (int i = 0; i < simulated(group); i++)
+                sim_lane_mark(member_lane(lane, group, i));
+}
+
+/* In the lane's actor. */
+static void collect(void *context, struct sim_lane *lane)
+{
+        struct priced *priced = context;
+        const struct sim_group group = sim_group_of(lane->rank, lane->now.op.group);
+        const double began = simgrid_get_clock();
+        run_collective(priced, lane, &group);
+        if (!op_of_pass(&lane->now.op) || !has_links_alone(&lane->rank->world->plan))
+                return;
+        struct priced_unit *unit = unit_of(priced, lane, &group);
+        if (unit && unit->collective == lane->now.collective)
+                note_unit(unit, lane, &group, began);
+}
+
+/* ---- scalars ---- */
 
 static double gate_seconds(struct priced *priced, const struct sim_lane *lane)
 {
         const struct op *op = &lane->now.op;
         const struct plan_group all = plan_group(&lane->rank->world->plan, lane->rank->rank, GROUP_WORLD);
         const struct collective_group gpus = costs_group(priced->costs, all, GROUP_WORLD);
-        if (op_of_pass(op))
-                return unit_of(priced, plan_group(&lane->rank->world->plan, lane->rank->rank, op->group), op);
         return collective_seconds(&priced->costs->platform, &gpus, COLLECTIVE_ALLREDUCE, op->bytes,
                                   DTYPE_FP32);
 }
 
-/* What is between all ranks and takes its closed form from when the last of them has come: weights and
- * gradients of layers, which are thousands a batch, and the few bytes that all agree on. As messages, with
+/* What is between all ranks and takes its closed form from when the last of them has come: the few bytes that
+ * all agree on. As messages, with
  * partners that differ from replica to replica, these would shift the replicas' other messages against each
  * other by microseconds, and so, where links are full, all that follows by a few thousandths of an
  * all-reduce. */
@@ -361,14 +457,15 @@ static bool begin(void *context, struct sim_lane *lane)
         case OP_ALL_GATHER:
         case OP_REDUCE_SCALARS:
         case OP_REDUCE_OVERFLOW: /* there is none: op.overflow stays false */
-                if (op_of_pass(op) ||
-                    (op->group == GROUP_WORLD &&
-                     !priced->costs->platform.xml[0])) /* whose links are not ours to read */
+                if (op->group == GROUP_WORLD &&
+                    !priced->costs->platform.xml[0]) /* whose links are not ours to read */
                         pass_gate(priced, lane);
-                else if (sim_group_of(lane->rank, op->group).ranks.size > 1)
-                        sim_lane_collect(lane);
-                else
+                else if (sim_group_of(lane->rank, op->group).ranks.size == 1)
                         sim_lane_ends(lane, now);
+                else if (op_of_pass(op))
+                        return begin_unit(priced, lane);
+                else
+                        sim_lane_collect(lane);
                 return true;
         case OP_TENSOR:
                 return begin_tensor(priced, lane);

@@ -1,7 +1,7 @@
 /* The physics of a prediction: operations take what a profile and a platform say. Kernels are priced by the
  * profile; messages, copies and all-reduces of gradients are flows over SimGrid's links (copies of the local
- * platform take what was measured); collectives of shards, of ZeRO-3's units and (unless the platform is a
- * SimGrid file) of a few scalars take their closed form.
+ * platform take what was measured); collectives of shards and (unless the platform is a SimGrid file) of a
+ * few scalars take their closed form.
  *
  * predict.c uses it unless a trace is replayed (replay.h). The structs below are caches of what was looked up
  * last. */
@@ -12,7 +12,7 @@
 #include "sim/platform/platform.h"
 #include "sim/world/costs.h"
 
-enum { PRICED_SHAPES = 256, PRICED_TENSORS = 1024, PRICED_UNITS = 8 };
+enum { PRICED_SHAPES = 256, PRICED_TENSORS = 1024, PRICED_UNITS = 1024 };
 
 /* How a group lies on the platform, and the last choice of an algorithm for it. */
 struct priced_shape {
@@ -36,10 +36,20 @@ struct priced_tensor {
         double seconds;
 };
 
-/* ZeRO-3: the gather or the reduction of a unit of so many bytes. */
+/* ZeRO-3: the gather or the reduction of a unit of so many bytes. There are thousands of the same a batch, so
+ * where nothing else crosses the links of a plan the first one is simulated step by step and the others take
+ * as long. */
 struct priced_unit {
         enum op_kind kind;
+        enum op_group group;
+        /* First rank of the group. */
+        int first;
         int64_t bytes;
+        /* Which of the group's collectives is the first one, how many simulated members have ended it, and
+         * when the last of them began it. */
+        int collective, ended;
+        double began;
+        /* From when the last member has come. NAN as long as the first one is under way. */
         double seconds;
 };
 

@@ -1,7 +1,6 @@
-/* Seconds of the collectives that are not simulated message by message but priced by closed form: those of
- * shards in the midst of a forward or backward (tensor parallelism), and those that gather or reduce a
- * layer's parameters with ZeRO-3. There are thousands of them in a batch. priced.c and paper_batch.c ask
- * here. */
+/* Seconds of the collectives that are priced by closed form: those of shards in the midst of a forward or
+ * backward (tensor parallelism), of which there are thousands in a batch, and on paper those that gather or
+ * reduce a layer's parameters with ZeRO-3. priced.c and paper_batch.c ask here. */
 #ifndef RANVIER_SIM_WORLD_TENSOR_H
 #define RANVIER_SIM_WORLD_TENSOR_H
 

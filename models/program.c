@@ -771,7 +771,7 @@ static struct kernel collective_kernel(const struct program *p, const struct ste
                                .beside = step->beside,
                                .dtype = (unsigned char)(value->type == OPERAND_STORED ? dtype : DTYPE_FP32),
                                .batch = 1,
-                               .m = matrices * extent_of(p, value, v->rows, 0),
+                               .m = matrices * extent_of(p, value, v->rows, step->rows),
                                .n = extent_of(p, value, v->cols, 0)};
 }
 
@@ -787,6 +787,8 @@ static int ends_of(const struct step *step)
 
 struct kernel program_kernel(const struct program *p, const struct step *step, enum dtype dtype, int64_t rows)
 {
+        if (step->rows)
+                rows = step->rows;
         if (kernel_collective(step->kind))
                 return collective_kernel(p, step, dtype);
         const struct view *grouped_b = view_with(step, EXTENT_EKN), *grouped_c = view_with(step, EXTENT_EMN);

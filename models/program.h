@@ -127,6 +127,8 @@ struct step {
         /* Of rope: the heads that it rotates; of norms of heads and of latent attention: those of queries; of
          * grouped attention: those of keys and values. Of all shards. */
         int heads;
+        /* In a list of work: only the rows of tokens [first, first + rows); rows 0: all of them. */
+        int64_t first, rows;
         /* Steps with the same number belong together: what they gather, or run again, comes before the first
          * of them. */
         int unit;
@@ -304,6 +306,11 @@ void program_run_again(const struct program *, enum recompute recompute, bool ag
  * read it. */
 void program_list_backward(const struct program *, enum recompute recompute, enum kernel_part parts,
                            struct steps *out);
+
+/* Cuts, in a list of work, products whose results the shards add up, and these sums, into so many pieces of
+ * rows of tokens, or as many as there are rows: the sum of a piece runs beside the next one's product, that
+ * of the last one beside what is there to do before the sum is read. 1: leaves the list as it is. */
+void program_overlap(const struct program *, int pieces, struct steps *steps);
 
 /* ---- memory, of one shard ---- */
 

@@ -64,6 +64,7 @@ void workload_steps(const struct workload *w, enum layer layer, enum layer_pass 
                 program_list_backward(p, recomputation(w, layer), (enum kernel_part)pass, &all);
         if (w->loss_rows == 0) {
                 *steps = all;
+                program_overlap(p, w->work.tp_overlap, steps);
                 return;
         }
         steps->count = 0;
@@ -256,9 +257,9 @@ static bool same_work(const struct work *a, const struct work *b)
         return a->micro_batch_size == b->micro_batch_size && a->seq_len == b->seq_len &&
                a->dtype == b->dtype && a->real_bytes == b->real_bytes && a->recompute == b->recompute &&
                a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
-               work_expert_ranks(a) == work_expert_ranks(b) && a->expert_capacity == b->expert_capacity &&
-               work_context_ranks(a) == work_context_ranks(b) && a->cp_gathers == b->cp_gathers &&
-               a->logits_bytes == b->logits_bytes;
+               a->tp_overlap == b->tp_overlap && work_expert_ranks(a) == work_expert_ranks(b) &&
+               a->expert_capacity == b->expert_capacity && work_context_ranks(a) == work_context_ranks(b) &&
+               a->cp_gathers == b->cp_gathers && a->logits_bytes == b->logits_bytes;
 }
 
 const struct workload *workloads_get(struct workloads *table, const struct gpt *gpt, const struct work *work,

@@ -382,7 +382,8 @@ static struct nn_collective collective_of(const struct nn_stage *nn, const struc
         const struct program *p = f->list->program;
         const struct step *step = &f->list->steps.at[s];
         const struct kernel *kernel = &f->list->kernel[s];
-        void *out = operand(nn, f, &step->view[0], 0), *in = operand(nn, f, &step->view[1], 0);
+        void *out = operand(nn, f, &step->view[0], step->first),
+             *in = operand(nn, f, &step->view[1], step->first);
         const bool shifts = step->kind == KERNEL_CONTEXT_SHIFT;
         const bool scatters =
                 step->kind == KERNEL_TENSOR_REDUCE_SCATTER || step->kind == KERNEL_CONTEXT_REDUCE_SCATTER;
@@ -438,7 +439,7 @@ void exec_run(struct nn_stage *nn, struct exec_pass *pass, const struct exec_fra
                         s = run_chunks(nn, frame, s);
                 } else {
                         if (pass->at == nn->segment)
-                                launch(nn, frame, s, 0, 0);
+                                launch(nn, frame, s, step->first, 0);
                         s++;
                 }
         }

@@ -30,6 +30,7 @@ void options_init(struct options *options)
                 .pp = 1,
                 .dp = 1,
                 .tp = 1,
+                .tp_overlap = 1,
                 .ep = 1,
                 .cp = 1,
                 .virtual_stages = 1,
@@ -269,6 +270,7 @@ struct work options_work(const struct options *o)
                 .cp_gathers = o->cp_exchange == CONTEXT_ALL_GATHER,
                 .expert_capacity = o->expert_capacity,
                 .sequence_parallel = o->sequence_parallel,
+                .tp_overlap = o->tp_overlap,
         };
 }
 

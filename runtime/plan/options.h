@@ -52,6 +52,7 @@ struct options {
         double expert_capacity; /* memory for so many times an even share of rows; 0: for all that may come */
         struct routing routing; /* how a prediction's tokens spread over experts */
         bool sequence_parallel; /* needs tp > 1 */
+        int tp_overlap;         /* pieces of products beside which shards sum those before; needs tp > 1 */
         int virtual_stages;     /* chunks of the model on each rank; 1 but for interleaved */
         bool blocking;          /* --p2p blocking: a message holds up the compute lane */
         bool overlap_allreduce; /* gradients are summed while the last backward goes on */

@@ -82,6 +82,11 @@ static bool has_experts(const struct options *o)
         return o->gpt.n_expert > 0;
 }
 
+static bool has_shards(const struct options *o)
+{
+        return o->tp > 1;
+}
+
 static bool has_context(const struct options *o)
 {
         return options_context_ranks(o) > 1;
@@ -447,6 +452,22 @@ static const struct flag flags[] = {
               .megatron = VALUES(0, 1), .label = "sequence parallel"),
          CONFLICTS({{{"sequence-parallel", IS, true}, {"tp", BELOW, 2}}, .code = RV_EPLAN, .unpaired = true,
                     .sentence = "--sequence-parallel splits among the shards of --tp, which is 1"})},
+        {.name = "tp-overlap", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, tp_overlap), FROM(1, 8),
+         .report = REPORT_IF_SET,
+         .help = "With --tp: cut each product whose results the shards add up into N pieces of rows of tokens (default "
+                 "1); while a piece is summed, the next one is computed, and what does not need the sum",
+         LIST(.argument = "N,N,...", .help = "With shards: pieces of products beside which shards sum (default 1)",
+              .all = VALUES(1), .megatron = VALUES(1), .matters = has_shards, .label = "overlap %s"),
+         CONFLICTS({{{"tp-overlap", ABOVE, 1}, {"tp", BELOW, 2}}, .code = RV_EPLAN, .unpaired = true,
+                    .sentence = "--tp-overlap is of products that the shards of --tp add up, which is 1"},
+                   {{{"tp-overlap", ABOVE, 1}, {"sequence-parallel", IS, true}}, .code = RV_ENOTBUILT,
+                    .sentence = "--tp-overlap with --sequence-parallel is not built yet"},
+                   {{{"tp-overlap", ABOVE, 1}, {"ep", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "--tp-overlap with --ep above 1 is not built yet"},
+                   {{{"tp-overlap", ABOVE, 1}, {"cp", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "--tp-overlap with --cp above 1 is not built yet"},
+                   {{{"tp-overlap", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
+                    .sentence = "{schedule} with --tp-overlap above 1 is not built yet"})},
         {.name = "schedule", .argument = "NAME", .scope = FLAG_OF_MANY, AT(STORE_INT, policy),
          .parse = parse_schedule, .write = write_schedule,
          .help = schedule_help,

@@ -14,6 +14,7 @@ import text
 STEPS = 20
 TOLERANCE = 1e-5  # relative
 SPLIT = ("--sequence-parallel",)
+OVERLAP = ("--tp-overlap", 4)
 BUCKETS = ("--bucket-params", 9000, "--allreduce-buckets", 2)
 # pp, dp, tp, schedule, more
 PLANS = [
@@ -26,6 +27,7 @@ PLANS = [
     (2, 1, 2, "interleaved", ("--virtual-stages", 2, *SPLIT)), (2, 1, 2, "interleaved", ("--virtual-stages", 2)),
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (1, 2, 2, "axonn", ("--order", "replicas", "--allreduce", "staged", *SPLIT)),
     (2, 1, 2, "gpipe", ("--offload-activations", *SPLIT)), (1, 1, 4, "gpipe", ("--offload-activations", "--recompute", "selective")),
+    (1, 1, 2, "axonn", (*OVERLAP, "--recompute", "full")), (2, 1, 2, "1f1b", ("--tp-overlap", 3, "--fusion", "off")), (1, 2, 2, "axonn", OVERLAP),
     (2, 1, 2, "zero-bubble", ()), (2, 1, 4, "zero-bubble-h2", SPLIT), (2, 2, 2, "reverse-first-k", ("--deferred-layers", 1, *SPLIT)),
     (2, 1, 2, "zero-bubble", ("--recompute", "full", "--p2p", "blocking", *SPLIT)), (1, 1, 2, "fast-forward", ()),
 ]
@@ -38,6 +40,7 @@ LLAMA_PLANS = [
     (4, 2, 1, "axonn", ("--overlap-allreduce",)), (1, 2, 2, "axonn", (*SPLIT, *BUCKETS)), (1, 1, 2, "axonn", ("--fusion", "off", *SPLIT)),
     (1, 1, 4, "axonn", ("--recompute", "full", *SPLIT)), (2, 1, 2, "interleaved", ("--virtual-stages", 2, *SPLIT)),
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (2, 1, 1, "zero-bubble", ()),
+    (1, 1, 4, "axonn", OVERLAP),
     (2, 1, 1, "gpipe", ("--offload-activations", "--recompute", "layer")), (2, 1, 2, "zero-bubble", SPLIT),
     (2, 1, 4, "zero-bubble-h2", ("--recompute", "full")),
 ]
@@ -60,12 +63,13 @@ LIKE_LLAMA = {
         "qk_rope_head_dim": 4, "v_head_dim": 10, "rope_interleave": False, "first_k_dense_replace": 4},
 }
 LIKE_LLAMA_PLANS = [(1, 1, 2, "axonn", ()), (1, 1, 2, "axonn", SPLIT), (1, 2, 2, "axonn", ("--fusion", "off", *BUCKETS)),
-                    (2, 1, 2, "1f1b", ("--recompute", "norms", "--clip", 0.1))]
+                    (2, 1, 2, "1f1b", ("--recompute", "norms", "--clip", 0.1)),
+                    (1, 1, 2, "axonn", OVERLAP)]
 # Of those with experts; more in experts.py.
 EXPERT_PLANS = [(1, 2, 1, "axonn", ("--ep", 2)), (2, 2, 2, "1f1b", ("--ep", 2, "--zero", 1, *SPLIT)),
                 (2, 2, 2, "gpipe", ("--ep", 2, "--offload-activations", *SPLIT))]
 # What is the same in another format: to the same plan with one shard.
-HALF = [((1, 1, 2), "mixed", ()), ((1, 1, 4), "mixed", SPLIT), ((1, 2, 2), "bf16", ("--offload", *SPLIT))]
+HALF = [((1, 1, 2), "mixed", OVERLAP), ((1, 1, 4), "mixed", SPLIT), ((1, 2, 2), "bf16", ("--offload", *SPLIT))]
 
 
 def ranks_of(grid, more):
@@ -189,7 +193,7 @@ def main():
             one = train(folder, "tiny", (1, 1, 1), "axonn", "--precision", precision)
             difference = worst(train(folder, "tiny", grid, "axonn", "--precision", precision, *more), one)
             tap.ok(difference is not None and difference < 1e-3,
-                   f"{'x'.join(map(str, grid))} {precision} {' '.join(more)}: the losses of one device", difference)
+                   f"{'x'.join(map(str, grid))} {precision} {' '.join(map(str, more))}: the losses of one device", difference)
         for tied in (True, False):
             model = model_of(folder, "model.json", 257, tied)
             paths = [os.path.join(folder, f"{shards}.safetensors") for shards in (1, 4)]
@@ -226,6 +230,8 @@ def main():
         check_report(tap, folder, "tiny", (2, 1, 2), "1f1b", (*SPLIT, *unfused))
         check_report(tap, folder, "tiny", (1, 2, 2), "axonn", ("--precision", "mixed", "--offload", *unfused))
         check_report(tap, folder, "tiny", (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "layer", *SPLIT, *unfused))
+        check_report(tap, folder, "tiny", (2, 1, 2), "1f1b", (*OVERLAP, *unfused))
+        check_report(tap, folder, llama, (2, 1, 2), "1f1b", (*OVERLAP, "--recompute", "full", *half))
         check_report(tap, folder, llama, (2, 1, 2), "1f1b", (*SPLIT, *half))
         check_report(tap, folder, llama, (2, 1, 2), "zero-bubble-h2", (*SPLIT, *half))
         check_report(tap, folder, "tiny", (2, 1, 2), "reverse-first-k", (*SPLIT, *unfused, "--deferred-layers", 1))

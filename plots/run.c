@@ -49,6 +49,11 @@ static int read_plan(struct run *run, struct rv_error_info *err)
                 rc = need_count(run, plan, grid_axes[axis].size, &run->sizes[axis], err);
         if (rc)
                 return rc;
+        run->context_ranks = 1;
+        if (json_object_get(plan, "cp"))
+                rc = need_count(run, plan, "cp", &run->context_ranks, err);
+        if (rc)
+                return rc;
         run->offload = json_is_true(json_object_get(plan, "offload"));
         run->schedule = need_text(run, plan, "schedule", err);
         if (!run->schedule)
@@ -59,7 +64,9 @@ static int read_plan(struct run *run, struct rv_error_info *err)
         int length =
                 snprintf(run->how, sizeof run->how, "%.32s%s", run->schedule, blocking ? ", blocking" : "");
         if (zero > 0)
-                snprintf(run->how + length, sizeof run->how - (size_t)length, ", ZeRO-%d", zero);
+                length += snprintf(run->how + length, sizeof run->how - (size_t)length, ", ZeRO-%d", zero);
+        if (run->context_ranks > 1)
+                snprintf(run->how + length, sizeof run->how - (size_t)length, ", cp %d", run->context_ranks);
         return file_need_int(run->path, plan, "batch_size", 1, INT64_C(1) << 40, &run->batch_size, err);
 }
 

@@ -16,6 +16,7 @@ struct run {
         struct gpt gpt;
         /* Ranks along each axis: pp stages, dp replicas, tp shards. */
         GRID_SIZES;
+        int context_ranks; /* over so many each sequence is spread, beside the replicas; 1 in older reports */
         /* In sequences, and tokens of a sequence. */
         int micro_batch_size, seq_len;
         /* In sequences. */

@@ -7,7 +7,7 @@
 
 static int gpus(const struct run *run)
 {
-        return (int)grid_ranks(run->sizes);
+        return (int)grid_ranks(run->sizes) * run->context_ranks;
 }
 
 /* By number of GPUs, the fastest first. */

@@ -4,10 +4,13 @@
 
 #include <string.h>
 
+/* Rows that both parts read whole are gathered in each: what is kept between them is a shard's own. */
 static bool is_listed(const struct step *step, enum kernel_part parts)
 {
         if (parts == PART_BOTH)
                 return true;
+        if (step->kind == KERNEL_TENSOR_ALL_GATHER)
+                return step->part & parts;
         return parts == PART_INPUT ? step->part != PART_WEIGHT : !(step->part & PART_INPUT);
 }
 
@@ -121,12 +124,18 @@ static void run_again_for(const struct program *p, enum recompute recompute, enu
 
 /* ---- in place ---- */
 
-/* Whether a step of the part that comes later reads `value`. */
+/* Whether a step is of the other part, if the backward is in two. */
+static bool is_of_other(const struct step *step, enum kernel_part parts)
+{
+        return parts != PART_BOTH && is_listed(step, parts == PART_INPUT ? PART_WEIGHT : PART_INPUT);
+}
+
+/* Whether a step of the other part reads `value`. */
 static bool is_read_later(const struct program *p, enum kernel_part parts, int value)
 {
         for (int s = 0; s < p->backward.count; s++)
                 for (int i = 0; i < KERNEL_OPERANDS; i++)
-                        if (!is_listed(&p->backward.at[s], parts) &&
+                        if (is_of_other(&p->backward.at[s], parts) &&
                             step_reads(p, &p->backward.at[s], i) == value)
                                 return true;
         return false;

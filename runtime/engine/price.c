@@ -422,35 +422,34 @@ static int find_blocks(struct pricing *pricing, const struct stage *chunk, struc
         return 0;
 }
 
-/* Forward and backward of one chunk. In the second part of a backward, where there is one, shards do nothing
- * together (those that would are refused by runtime/plan/options.c). */
+/* Forward and backward of one chunk, or the two parts of a backward. */
 static int price_passes(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
-        const double host = pricing->basis->pass_host_seconds;
+        enum { PASSES = 3 };
+        struct price_pass *const passes[PASSES] = {&price->forward, &price->backward, &price->weights};
         struct pass_lists lists;
         int rc = list_passes(pricing, chunk, &lists);
         if (rc)
                 return rc;
-        const struct kernel *forward = pricing->kernels, *backward = forward + lists.forward,
-                            *weights = backward + lists.backward;
-        const size_t forwards = (size_t)collectives_in(forward, lists.forward);
-        const size_t backwards = (size_t)collectives_in(backward, lists.backward);
-        const size_t parts = forwards + backwards + 3;
+        const int counts[PASSES] = {lists.forward, lists.backward, lists.weights};
+        const size_t all =
+                (size_t)collectives_in(pricing->kernels, lists.forward + lists.backward + lists.weights);
         struct kernel *collectives = price->memory =
-                malloc((forwards + backwards) * sizeof *collectives + 2 * parts * sizeof(double));
+                malloc(all * sizeof *collectives + 2 * (all + PASSES) * sizeof(double));
         if (!collectives)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of stage %d",
                                chunk->index);
-        assert(collectives_in(weights, lists.weights) == 0);
-        double *seconds = (double *)(collectives + forwards + backwards), *experts = seconds + parts;
-        rc = price_parts(pricing, forward, lists.forward, host, seconds, experts, collectives,
-                         &price->forward);
-        if (rc == 0)
-                rc = price_parts(pricing, backward, lists.backward, host, seconds + forwards + 1,
-                                 experts + forwards + 1, collectives + forwards, &price->backward);
-        if (rc == 0 && lists.weights > 0)
-                rc = price_parts(pricing, weights, lists.weights, host, seconds + parts - 1,
-                                 experts + parts - 1, NULL, &price->weights);
+        const struct kernel *kernels = pricing->kernels;
+        double *seconds = (double *)(collectives + all), *experts = seconds + all + PASSES;
+        for (int pass = 0; rc == 0 && pass < PASSES && counts[pass] > 0; pass++) {
+                const int found = collectives_in(kernels, counts[pass]);
+                rc = price_parts(pricing, kernels, counts[pass], pricing->basis->pass_host_seconds, seconds,
+                                 experts, collectives, passes[pass]);
+                kernels += counts[pass];
+                collectives += found;
+                seconds += found + 1;
+                experts += found + 1;
+        }
         return rc == 0 && pricing->plan.ep > 1 ? find_blocks(pricing, chunk, price) : rc;
 }
 

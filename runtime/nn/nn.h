@@ -170,10 +170,10 @@ void nn_initialize(struct nn_stage *, uint64_t seed, int threads);
  * Its buffers are named by their indices: `input` (-1 for the model's first chunk, whose input are tokens),
  * `slot`, `gradient`, `deferred`.
  *
- * With several shards (tensor parallelism) the passes nn_forward and nn_backward are cut at each collective:
- * a call runs the kernels of segment nn->segment, which are those between two collectives. It returns true if
- * a collective follows, which *nn->collective then describes; the caller runs it, and then the next segment.
- * With one shard a pass is one segment, 0, and the result is false. */
+ * With several shards (tensor parallelism) the passes nn_forward, nn_backward and nn_backward_part are cut at
+ * each collective: a call runs the kernels of segment nn->segment, which are those between two collectives.
+ * It returns true if a collective follows, which *nn->collective then describes; the caller runs it, and then
+ * the next segment. With one shard a pass is one segment, 0, and the result is false. */
 
 /* Enqueues the forward: from the input buffer into `slot`. In the model's last chunk also the loss, which is
  * added to scalars[NN_LOSS] as the negative log likelihood summed over tokens, and, unless `loss_only`, the
@@ -188,10 +188,11 @@ bool nn_forward(struct nn_stage *, int chunk, int micro_batch, int input, int sl
 bool nn_backward(struct nn_stage *, int chunk, int micro_batch, int input, int slot, int gradient);
 
 /* Enqueues one of two parts of a backward: PART_INPUT, which makes the gradient of the input, and later
- * PART_WEIGHT; for one shard and one chunk. partition_parts says which layers are left to the second part. Of
- * these the first part adds to the gradients of LayerNorms alone (and of the head if the loss is made in
- * chunks), and it leaves in buffer `deferred` what the second part needs, which takes no `gradient` (-1). */
-void nn_backward_part(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
+ * PART_WEIGHT; for one chunk. Of several shards it is cut as nn_backward is. partition_parts says which
+ * layers are left to the second part. Of these the first part adds to the gradients of LayerNorms alone (and
+ * of the head if the loss is made in chunks), and it leaves in buffer `deferred` what the second part needs,
+ * which takes no `gradient` (-1). */
+bool nn_backward_part(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
                       enum kernel_part parts);
 
 /* Enqueues a span of layers (partition_span) of a backward, or of a part of one; `deferred` is -1 if the

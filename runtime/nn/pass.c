@@ -218,15 +218,15 @@ static void keep_gradient(struct nn_stage *nn, int gradient, int deferred)
         nn->deferred_tops[deferred] = received;
 }
 
-static bool pass_back(struct nn_stage *nn, const struct backward *b, const struct partition_span *span)
+static void pass_back(struct nn_stage *nn, struct exec_pass *pass, const struct backward *b,
+                      const struct partition_span *span)
 {
         const struct exec_list *lists = nn->exec->list[span->parts];
-        struct exec_pass pass = {0};
         group_begin(nn->device);
         if (span->head) {
                 struct exec_frame frame = head_frame(nn, LAYER_HEAD, b->micro_batch, b->slot);
                 frame.input_gradient = output_gradient(nn, b, span->parts, span->top);
-                run(nn, &pass, frame, lists);
+                run(nn, pass, frame, lists);
         }
         for (int block = span->top; block > span->top - span->blocks; block--) {
                 struct exec_frame frame = block_frame(nn, block, b->slot);
@@ -237,48 +237,54 @@ static bool pass_back(struct nn_stage *nn, const struct backward *b, const struc
                         frame.deferred = deferred_part(nn, b->deferred, block);
                         frame.lent = lent_by(nn, b, block + 1);
                 }
-                run(nn, &pass, frame, lists);
+                run(nn, pass, frame, lists);
         }
         if (span->embedding) {
                 struct exec_frame frame = embedding_frame(nn, b->micro_batch, b->slot);
                 frame.output_gradient = input_gradient(nn, b, span->parts, 0);
-                run(nn, &pass, frame, lists);
+                run(nn, pass, frame, lists);
         }
         group_end(nn->device);
-        return pass.stopped;
 }
 
-/* The input part begins where the gradient that comes from behind is to be kept. */
-static bool pass_span(struct nn_stage *nn, const struct backward *b, const struct partition_span *span)
+/* The input part begins where the gradient that comes from behind is to be kept: in the segment in which it
+ * begins. */
+static void pass_span(struct nn_stage *nn, struct exec_pass *pass, const struct backward *b,
+                      const struct partition_span *span)
 {
-        if (span->parts == PART_INPUT && !span->head)
+        if (span->parts == PART_INPUT && !span->head && !pass->stopped && pass->at == nn->segment)
                 keep_gradient(nn, b->gradient, b->deferred);
-        return pass_back(nn, b, span);
+        pass_back(nn, pass, b, span);
 }
 
 void nn_backward_span(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient, int deferred,
                       const struct partition_span *span)
 {
+        struct exec_pass pass = {0};
         assert(nn->stage.shards == 1 && nn->stage.chunks == 1);
         nn->segment = 0;
-        pass_span(nn, &(struct backward){micro_batch, input, slot, gradient, deferred}, span);
+        pass_span(nn, &pass, &(struct backward){micro_batch, input, slot, gradient, deferred}, span);
 }
 
-void nn_backward_part(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient, int deferred,
+bool nn_backward_part(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient, int deferred,
                       enum kernel_part parts)
 {
         const struct partition_parts spans = partition_parts(&nn->stage, parted_blocks(nn), parts);
         const struct backward b = {micro_batch, input, slot, gradient, deferred};
-        assert(deferred >= 0 && nn->stage.shards == 1 && nn->stage.chunks == 1);
+        struct exec_pass pass = {0};
+        assert(deferred >= 0 && nn->stage.chunks == 1);
         if (spans.whole.head || spans.whole.blocks > 0)
-                pass_span(nn, &b, &spans.whole);
-        pass_span(nn, &b, &spans.part);
+                pass_span(nn, &pass, &b, &spans.whole);
+        pass_span(nn, &pass, &b, &spans.part);
+        return pass.stopped;
 }
 
 bool nn_backward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, int gradient)
 {
         const struct partition_span all = chunk_span(nn, chunk);
-        return pass_back(nn, &(struct backward){micro_batch, input, slot, gradient, -1}, &all);
+        struct exec_pass pass = {0};
+        pass_back(nn, &pass, &(struct backward){micro_batch, input, slot, gradient, -1}, &all);
+        return pass.stopped;
 }
 
 /* ---- units ---- */
@@ -370,6 +376,7 @@ void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro
                       int gradient)
 {
         const struct partition_span span = unit_span(nn, unit->nth);
+        struct exec_pass pass = {0};
         nn->pass_gradients = nn_unit_gradients(nn, unit->gradients);
         if (unit->weights >= 0)
                 nn->pass_weights = nn_unit_weights(nn, unit->weights);
@@ -377,5 +384,5 @@ void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro
                 kernels_clear(nn->device, nn->pass_gradients, nn_unit_elements(nn, unit->nth));
         if (unit->begins == NN_LOAD)
                 load_gradients(nn, unit);
-        pass_back(nn, &(struct backward){micro_batch, -1, slot, gradient, -1}, &span);
+        pass_back(nn, &pass, &(struct backward){micro_batch, -1, slot, gradient, -1}, &span);
 }

@@ -72,6 +72,11 @@ static bool goes_by_arrival(const struct options *o)
         return policy_get(o->policy)->by_arrival;
 }
 
+static bool fills_waits(const struct options *o)
+{
+        return policy_get(o->policy)->fills_waits;
+}
+
 static bool has_experts(const struct options *o)
 {
         return o->gpt.n_expert > 0;
@@ -359,8 +364,10 @@ static const struct flag flags[] = {
                     .sentence = "on a stage between others {schedule} goes by what arrives first, on which the "
                                 "shards of {tp} could disagree: with --pp above 2 take a schedule of fixed order, "
                                 "such as 1f1b or gpipe"},
-                   {{{"tp", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
-                    .sentence = "{schedule} with --tp above 1 is not built yet"})},
+                   {{{"tp", ABOVE, 1}, {"pp", ABOVE, 1}}, .also = fills_waits, .code = RV_EPLAN,
+                    .sentence = "{schedule} makes gradients of weights where a stage would wait for what arrives, "
+                                "on which the shards of {tp} could disagree: with --pp above 1 take a schedule of "
+                                "fixed order, such as zero-bubble"})},
         {.name = "ep", .argument = "E", .scope = FLAG_OF_ONE, AT(STORE_INT, ep), FROM(1, LARGEST_GRID),
          .help = "Of a mixture of experts: over how many replicas, of neighbouring numbers, the experts of each layer "
                  "are spread (default 1: each replica has them all); tokens go to them and come back by all-to-alls. "

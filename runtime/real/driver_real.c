@@ -155,9 +155,8 @@ static bool issue_pass(struct driver_real *d, const struct op *op)
                                   d->plan.forward_only);
         if (op->deferred < 0)
                 return nn_backward(d->nn, op->chunk, op->micro_batch, op->input, op->slot, op->gradient);
-        nn_backward_part(d->nn, op->micro_batch, op->input, op->slot, op->gradient, op->deferred,
-                         (enum kernel_part)op->parts);
-        return false;
+        return nn_backward_part(d->nn, op->micro_batch, op->input, op->slot, op->gradient, op->deferred,
+                                (enum kernel_part)op->parts);
 }
 
 _Static_assert((int)GRADIENTS_CLEAR == (int)NN_CLEAR && (int)GRADIENTS_LOAD == (int)NN_LOAD,

@@ -52,6 +52,9 @@ struct policy {
         /* Forwards and backwards go in the order in which their messages arrive. If not, the order is fixed
          * beforehand, and blocking messages (--p2p blocking) and shards (--tp) can rely on it. */
         bool by_arrival;
+        /* Forwards and backwards have a fixed order, but gradients of weights are made where the stage would
+         * wait: when that is depends on what has arrived, so shards cannot rely on it. */
+        bool fills_waits;
         bool forwards_first; /* all forwards of a batch go before its first backward */
         /* Returns the most micro-batches that `chunk` of `stage` stores activations of at once: from the
          * begin of their forward to the end of their backward (of one in two parts: of the second). `limit`

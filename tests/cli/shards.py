@@ -26,6 +26,8 @@ PLANS = [
     (2, 1, 2, "interleaved", ("--virtual-stages", 2, *SPLIT)), (2, 1, 2, "interleaved", ("--virtual-stages", 2)),
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (1, 2, 2, "axonn", ("--order", "replicas", "--allreduce", "staged", *SPLIT)),
     (2, 1, 2, "gpipe", ("--offload-activations", *SPLIT)), (1, 1, 4, "gpipe", ("--offload-activations", "--recompute", "selective")),
+    (2, 1, 2, "zero-bubble", ()), (2, 1, 4, "zero-bubble-h2", SPLIT), (2, 2, 2, "reverse-first-k", ("--deferred-layers", 1, *SPLIT)),
+    (2, 1, 2, "zero-bubble", ("--recompute", "full", "--p2p", "blocking", *SPLIT)), (1, 1, 2, "fast-forward", ()),
 ]
 LLAMA_TOLERANCE = 1e-6
 # A row whose experts tie but for rounding may go to either, and from then on two trainings differ by more than rounding. With one
@@ -36,7 +38,8 @@ LLAMA_PLANS = [
     (4, 2, 1, "axonn", ("--overlap-allreduce",)), (1, 2, 2, "axonn", (*SPLIT, *BUCKETS)), (1, 1, 2, "axonn", ("--fusion", "off", *SPLIT)),
     (1, 1, 4, "axonn", ("--recompute", "full", *SPLIT)), (2, 1, 2, "interleaved", ("--virtual-stages", 2, *SPLIT)),
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (2, 1, 1, "zero-bubble", ()),
-    (2, 1, 1, "gpipe", ("--offload-activations", "--recompute", "layer")),
+    (2, 1, 1, "gpipe", ("--offload-activations", "--recompute", "layer")), (2, 1, 2, "zero-bubble", SPLIT),
+    (2, 1, 4, "zero-bubble-h2", ("--recompute", "full")),
 ]
 # Its like, of which something is split that a Llama has not; both ways to have rows.
 LIKE_LLAMA = {
@@ -224,6 +227,8 @@ def main():
         check_report(tap, folder, "tiny", (1, 2, 2), "axonn", ("--precision", "mixed", "--offload", *unfused))
         check_report(tap, folder, "tiny", (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "layer", *SPLIT, *unfused))
         check_report(tap, folder, llama, (2, 1, 2), "1f1b", (*SPLIT, *half))
+        check_report(tap, folder, llama, (2, 1, 2), "zero-bubble-h2", (*SPLIT, *half))
+        check_report(tap, folder, "tiny", (2, 1, 2), "reverse-first-k", (*SPLIT, *unfused, "--deferred-layers", 1))
         check_report(tap, folder, llama, (2, 1, 2), "gpipe", ("--offload-activations", *SPLIT, *half))
         check_report(tap, folder, llama, (1, 2, 2), "axonn", ("--offload", *half))
         check_report(tap, folder, llama, (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "full", *half))

@@ -540,6 +540,13 @@ static void no_interleaving_of_shards_experts_or_sequences_deadlocks(void **stat
         plan.tp = 2;
         plan.zero = 0;
         explore_shards(&plan, true);
+        /* Backwards in two parts, but where the second is made when a stage would wait. */
+        plan.pp = 2;
+        for (int id = 0; id < POLICIES; id++) {
+                plan.policy = (enum policy_id)id;
+                if (policy_get(plan.policy)->deferred)
+                        states += explore_shards(&plan, policy_get(plan.policy)->fills_waits);
+        }
         /* Activations that are offloaded come back in one order, if that of backwards is fixed. */
         plan.pp = 1;
         plan.policy = POLICY_GPIPE;

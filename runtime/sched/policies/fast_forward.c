@@ -13,6 +13,7 @@ static enum policy_choice forwarding_choose(const struct policy_view *view)
 const struct policy policy_fast_forward = {
         .name = "fast-forward",
         .help = "1f1b that makes gradients of weights only where it would wait",
+        .fills_waits = true,
         .stored = policy_kept_back_stored,
         .received = policy_kept_back_received,
         .deferred = policy_kept_back_deferred,

@@ -317,6 +317,12 @@ static void run_backward(struct nn_stage *nn)
                 stand_in(nn);
 }
 
+static void run_backward_part(struct nn_stage *nn, int gradient, enum kernel_part part)
+{
+        for (nn->segment = 0; nn_backward_part(nn, 0, -1, 0, gradient, 0, part); nn->segment++)
+                ;
+}
+
 static void begin_log(struct bench *bench)
 {
         bench->log_count = bench->start_count = 0;
@@ -352,10 +358,10 @@ void bench_parted_pass(struct bench *bench, struct net *net, struct samples *sam
         run_forward(bench->stage);
         begin_log(bench);
         begin_operation(bench);
-        nn_backward_part(bench->stage, 0, -1, 0, 0, 0, PART_INPUT);
+        run_backward_part(bench->stage, 0, PART_INPUT);
         end_operation(bench, net);
         begin_operation(bench);
-        nn_backward_part(bench->stage, 0, -1, 0, -1, 0, PART_WEIGHT);
+        run_backward_part(bench->stage, -1, PART_WEIGHT);
         end_operation(bench, net);
         bench->device->recorder = NULL;
         clear_unseen(bench);

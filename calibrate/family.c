@@ -121,7 +121,7 @@ struct kernel *family_parted(const struct family_run *whole, int *count)
         struct family_run run = *whole;
         const struct work *work = &run.plan.work;
         *count = 0;
-        if (run.shards > 1 || run.expert_ranks > 1) /* such plans are refused (runtime/plan/options.c) */
+        if (run.expert_ranks > 1) /* such plans are refused (runtime/plan/options.c) */
                 return NULL;
         run.stage.layers = run.gpt.n_dense + 1; /* all blocks of a kind launch the same */
         const int first = workload_backward_part(&run.gpt, &run.stage, work, PART_INPUT, NULL);
@@ -181,7 +181,9 @@ static bool add_optimizer_kernels(struct family *family, const struct family_opt
                         new |= add_kernel(family, &update[j]);
         }
         const struct kernel overflow = workload_overflow(optimizer->parameters, dtype),
-                            clear = workload_clear(optimizer->parameters, dtype);
+                            clear = workload_clear(optimizer->parameters, dtype),
+                            load = workload_load_gradients(optimizer->parameters, dtype);
+        new |= add_kernel(family, &load);
         if (dtype != DTYPE_FP32)
                 new |= add_kernel(family, &overflow);
         return add_kernel(family, &clear) || new;

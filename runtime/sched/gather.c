@@ -170,7 +170,7 @@ static int buffer_for(struct core *core, int unit)
         const int own = own_buffer(core, unit, core->plan.gathered != GATHERED_FOR_PASS);
         int found = -1;
         if (own >= 0)
-                return buffers[own].needed ? -1 : own;
+                return own;
         for (int i = core->gathers.ends; i < core->gathers.ends + core->gathers.weights; i++)
                 if (!buffers[i].needed && (found < 0 || buffers[i].unit < buffers[found].unit))
                         found = i;
@@ -186,21 +186,22 @@ static bool is_reducing(struct core *core, int unit)
         return false;
 }
 
-/* The buffer in which the nth unit of a backward may make its gradients; -1: none is free, or what earlier
- * micro-batches left is still being reduced. */
+/* The buffer in which the nth unit of a backward may make its gradients; -1: none is free. If one is, this
+ * unit's of earlier micro-batches have been reduced: reductions end in order, so they held that buffer or a
+ * busy one before. */
 static int buffer_to_reduce(struct core *core, int nth)
 {
         const int unit = unit_of(core, nth), own = own_buffer(core, unit, stays_for_batch(core));
         const int *reduced = core_tables(core).reduced;
         if (stays_for_batch(core) || (core->units.tied && is_last_of_backward(core, nth)))
                 return own;
-        if (is_reducing(core, unit))
-                return -1;
         if (own >= 0)
                 return reduced[own] ? -1 : own;
         for (int i = core->gathers.ends; i < core->gathers.ends + core->gathers.gradients; i++)
-                if (!reduced[i])
+                if (!reduced[i]) {
+                        assert(!is_reducing(core, unit));
                         return i;
+                }
         return -1;
 }
 

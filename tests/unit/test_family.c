@@ -102,7 +102,7 @@ static void check_stage(const struct family *family, const struct gpt *gpt, cons
         const int64_t parameters = partition_parameters(gpt, stage);
         int count = workload_forward(gpt, stage, work, false, kernels);
         count += workload_backward(gpt, stage, work, kernels + count);
-        for (int part = PART_INPUT; part <= PART_WEIGHT && stage->shards == 1; part++) /* zero-bubble */
+        for (int part = PART_INPUT; part <= PART_WEIGHT; part++) /* zero-bubble */
                 count += workload_backward_part(gpt, stage, work, (enum kernel_part)part, kernels + count);
         kernels[count++] = workload_norm(gpt, stage, dtype);
         int64_t sizes[MAX];
@@ -112,6 +112,7 @@ static void check_stage(const struct family *family, const struct gpt *gpt, cons
         if (dtype != DTYPE_FP32)
                 kernels[count++] = workload_overflow(parameters, dtype);
         kernels[count++] = workload_clear(parameters, dtype); /* after an overflow, or with --zero 1 */
+        kernels[count++] = workload_load_gradients(parameters, dtype); /* with --zero 3 */
         assert_true(count <= MAX);
         check_covered(family, kernels, count);
 }

@@ -680,10 +680,10 @@ static const struct flag flags[] = {
          .report = REPORT_IF_SET,
          .help = "All-reduce gradients while the last backward goes on: each chunk (--allreduce-buckets x "
                  "--bucket-params) as soon as its layers are through; not for interleaved; for "
-                 "--zero 0 and --tp 1",
-         CONFLICTS({{{"overlap-allreduce", IS, true}, {"zero", ABOVE, 0}}, .code = RV_EPLAN,
-                    .sentence = "--overlap-allreduce is for --zero 0: with {zero} gradients are reduce-scattered when "
-                                "the pipeline has ended"},
+                 "--zero 0, --zero 1 (reduce-scatters) and --tp 1",
+         CONFLICTS({{{"overlap-allreduce", IS, true}, {"zero", ABOVE, 1}}, .code = RV_EPLAN,
+                    .sentence = "--overlap-allreduce is for --zero 0 and 1: with {zero} gradients are reduce-scattered "
+                                "beside backwards anyway, layer by layer"},
                    {{{"overlap-allreduce", IS, true}, {"tp", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "--overlap-allreduce with --tp above 1 is not built yet"},
                    {{{"overlap-allreduce", IS, true}, {"schedule", IS, POLICY_INTERLEAVED}}, .code = RV_ENOTBUILT,

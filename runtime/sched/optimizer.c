@@ -14,7 +14,7 @@
  * in them, and then the gradients are cleared instead of used.
  *
  * Overlapped with the last backward, which makes gradients final from the end of memory to its beginning,
- * chunks are summed, and updates made, in that order; see overlap.c.
+ * chunks are summed, and updates made and their weights gathered, in that order; see overlap.c.
  *
  * Zero: instead of all-reduced, chunks are reduce-scattered, and each replica updates its parts of them
  * (regions.h); with clipping the norm is that of the parts, summed over all ranks. The shared embedding is
@@ -167,10 +167,15 @@ static bool next_gather(struct core *core, struct op *op)
         if (o->gathers_issued == o->gathers || o->exchanges_issued < o->exchanges || !o->overflow_known ||
             o->overflow)
                 return false;
-        if (!core_tables(core).chunk_done[o->gathers_issued] ||
-            o->updates_done < regions_updates_before(&o->regions, o->gathers_issued + 1))
+        const bool behind = overlap_planned(&core->plan);
+        const int nth = o->gathers_issued,
+                  chunk = behind ? regions_updated_from_behind(&o->regions, nth) : nth;
+        if (!core_tables(core).chunk_done[chunk] ||
+            o->updates_done <
+                    (behind ? regions_updates_behind : regions_updates_before)(&o->regions, nth + 1))
                 return false;
-        *op = whole_chunk(core, OP_ALL_GATHER, o->gathers_issued++);
+        *op = whole_chunk(core, OP_ALL_GATHER, chunk);
+        o->gathers_issued++;
         return true;
 }
 

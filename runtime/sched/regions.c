@@ -242,6 +242,20 @@ int regions_update_from_behind(const struct regions *r, int nth)
         return from_behind(nth, first, regions_updates(r) - first);
 }
 
+int regions_updated_from_behind(const struct regions *r, int nth)
+{
+        const int first = own_chunks(r);
+        return from_behind(nth, first, regions_chunks(r) - first);
+}
+
+int regions_updates_behind(const struct regions *r, int chunks)
+{
+        const int own = own_chunks(r), first = regions_updates_before(r, own);
+        if (chunks <= own)
+                return first - regions_updates_before(r, own - chunks);
+        return first + regions_updates(r) - regions_updates_before(r, regions_chunks(r) - (chunks - own));
+}
+
 int64_t regions_chunk_begin(const struct regions *r, int64_t end)
 {
         for (int i = 0; i < REGIONS; i++) {

@@ -81,6 +81,10 @@ int regions_update_sizes(const struct regions *, int64_t sizes[REGIONS_SIZES]);
  * and come last nevertheless. */
 int regions_chunk_from_behind(const struct regions *, int nth);
 int regions_update_from_behind(const struct regions *, int nth);
+/* Of chunks in the order of these updates: returns the number of the nth, and how many updates belong to the
+ * first `chunks`. */
+int regions_updated_from_behind(const struct regions *, int nth);
+int regions_updates_behind(const struct regions *, int chunks);
 
 /* Returns the offset at which the chunk begins that contains parameter `end` - 1; 1 <= `end` <= the stage's
  * parameters. */

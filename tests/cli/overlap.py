@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Gradients summed beside the last backward (--overlap-allreduce): the same losses bit for bit, sums that begin before the
-backward has ended, and a prediction in which less of them is left behind it."""
+"""Gradients summed beside the last backward (--overlap-allreduce), or reduce-scattered with --zero 1: the same losses and
+checkpoints bit for bit, in the same memory, sums that begin before the backward has ended, and a prediction in which less of
+them is left behind it."""
 import json
 import os
 import sys
@@ -21,19 +22,37 @@ PLANS = [(1, 2, "axonn", []), (1, 2, "axonn", ["--clip", 0]), (2, 2, "1f1b", [])
          (1, 2, "axonn", ["--fusion", "off", "--recompute", "layer"]), (2, 2, "zero-bubble", ["--clip", 0]),
          (1, 2, "reverse-first-k", ["--deferred-layers", 2]), (2, 2, "fast-forward", MIXED + ["--offload", "--deferred-layers", 1]),
          (2, 2, "reverse-first-k", MIXED + ["--recompute", "full", "--deferred-layers", 1, "--p2p", "blocking", *STAGED])]
+ZERO = ["--zero", 1]
+PLANS += [(1, 2, "axonn", ZERO), (1, 3, "axonn", ZERO + ["--clip", 0]), (1, 4, "gpipe", ZERO + MIXED), (2, 2, "1f1b", ZERO + MIXED + ["--offload", "--clip", 0]),
+          (3, 2, "axonn", ZERO + ["--clip", 0, "--recompute", "full"]), (2, 3, "gpipe", ZERO + MIXED + STAGED + ["--offload"]),
+          (2, 2, "axonn", ZERO + ["--precision", "bf16", "--split", 1]), (2, 2, "zero-bubble", ZERO + ["--p2p", "blocking"]),
+          (1, 2, "reverse-first-k", ZERO + MIXED + ["--offload", "--deferred-layers", 2])]
+SUMS = ("all-reduce", "reduce-scatter")
 OVERLAP = "--overlap-allreduce"
 
 
 def train(folder, pp, dp, schedule, *more):
-    log, trace = os.path.join(folder, "log.csv"), os.path.join(folder, "trace.json")
+    log, trace, report, checkpoint = (os.path.join(folder, name) for name in ("log.csv", "trace.json", "report.json", "checkpoint.safetensors"))
     status, _, err = ranvier.run(
         ["train", "tiny", "--data", os.path.join(folder, "text.txt"), "--pp", pp, "--dp", dp, "--schedule", schedule,
-         "--micro-batch-size", 1, "--batch-size", 12, "--steps", 12, "--lr", 3e-3, "--log", log, "--trace", trace, *more], pp * dp)
-    return (ranvier.losses(log), operations(trace)) if status == 0 else (err, [])
+         "--micro-batch-size", 1, "--batch-size", 12, "--steps", 12, "--lr", 3e-3, "--log", log, "--trace", trace, "--report", report,
+         "--checkpoint", checkpoint, *more], pp * dp)
+    if status:
+        return err, [], None
+    with open(checkpoint, "rb") as file:
+        return ranvier.losses(log), operations(trace), (file.read(), holds(json.load(open(report))))
+
+
+def holds(report):
+    return [(rank["bytes"], rank["host_bytes"]) for rank in report["ranks"]]
 
 
 def operations(trace):
     return [event for event in json.load(open(trace))["traceEvents"] if event.get("ph") == "X"]
+
+
+def backwards(events):
+    return sum(event["args"]["kind"] == "backward" for event in events)
 
 
 def early(events):
@@ -44,23 +63,27 @@ def early(events):
             key = event["pid"], event["args"]["batch"]
             last[key] = max(last.get(key, 0), event["ts"] + event["dur"])
     for event in events:
-        if event["args"]["kind"] in ("all-reduce", "stage out"):
-            begun += event["args"].get("of", "all-reduce") == "all-reduce" and event["ts"] < last[event["pid"], event["args"]["batch"]]
+        if event["args"]["kind"] in (*SUMS, "stage out"):
+            begun += event["args"].get("of", SUMS[0]) in SUMS and event["ts"] < last[event["pid"], event["args"]["batch"]]
     return begun
 
 
 def check_losses(tap, folder):
     for pp, dp, schedule, more in PLANS:
         name = f"{pp} x {dp} {schedule} {' '.join(map(str, more))}"
-        plain, before = train(folder, pp, dp, schedule, *BUCKETS, *more)
-        losses, after = train(folder, pp, dp, schedule, *BUCKETS, *more, OVERLAP)
+        plain, before, left = train(folder, pp, dp, schedule, *BUCKETS, *more)
+        losses, after, leaves = train(folder, pp, dp, schedule, *BUCKETS, *more, OVERLAP)
         tap.ok(isinstance(losses, list) and losses == plain, f"{name}: the same losses bit for bit", f"{losses}\n{plain}")
+        tap.ok(left and leaves and leaves[0] == left[0], f"{name}: and the same checkpoint")
+        tap.ok(left and leaves and leaves[1] == left[1], f"{name}: in the same memory", f"{leaves and leaves[1]}\n{left and left[1]}")
         tap.ok(early(after) > 0, f"{name}: sums begin before the last backward has ended", early(after))
-    plain, _ = train(folder, 1, 2, "axonn")
-    losses, _ = train(folder, 1, 2, "axonn", OVERLAP)
-    tap.ok(isinstance(losses, list) and losses == plain, "and with one chunk", f"{losses}\n{plain}")
-    plain, _ = train(folder, 2, 1, "axonn")
-    losses, _ = train(folder, 2, 1, "axonn", OVERLAP)
+        tap.ok(backwards(after) > backwards(before), f"{name}: which goes in parts", f"{backwards(before)} {backwards(after)}")
+    for zero in ([], ZERO):
+        plain, _, _ = train(folder, 1, 2, "axonn", *zero)
+        losses, _, _ = train(folder, 1, 2, "axonn", *zero, OVERLAP)
+        tap.ok(isinstance(losses, list) and losses == plain, f"and with one chunk {' '.join(map(str, zero))}", f"{losses}\n{plain}")
+    plain, _, _ = train(folder, 2, 1, "axonn")
+    losses, _, _ = train(folder, 2, 1, "axonn", OVERLAP)
     tap.ok(isinstance(losses, list) and losses == plain, "and with one replica", f"{losses}\n{plain}")
 
 
@@ -78,7 +101,8 @@ def total(phases):
 def check_prediction(tap, folder):
     for more in (["--gpus", 12, "--dp", 12, "--batch-size", 24], ["--gpus", 24, "--pp", 2, "--dp", 12, "--batch-size", 96],
                  ["--gpus", 24, "--pp", 2, "--dp", 12, "--batch-size", 96, "--schedule", "1f1b", "--clip", 0],
-                 ["--gpus", 12, "--dp", 12, "--batch-size", 24, "--recompute", "full"]):
+                 ["--gpus", 12, "--dp", 12, "--batch-size", 24, "--recompute", "full"], ["--gpus", 12, "--dp", 12, "--batch-size", 24, *ZERO],
+                 ["--gpus", 24, "--pp", 2, "--dp", 12, "--batch-size", 96, "--schedule", "1f1b", "--clip", 0, *ZERO]):
         plain, said = simulate(folder, *more)
         found, err = simulate(folder, *more, OVERLAP)
         name = " ".join(map(str, more))

@@ -1214,7 +1214,8 @@ static void issue_stage_of_sum(struct observer *o, int rank, const struct op *op
 static void issue_optimizer(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        const bool early = overlaps(o) && op->of == OP_ALLREDUCE && op->group == GROUP_DATA;
+        const bool early = overlaps(o) && (op->of == OP_ALLREDUCE || op->of == OP_REDUCE_SCATTER) &&
+                           op->group == GROUP_DATA;
         expect(o, early || o->plan.forward_only || computed(o, rank), "the optimizer follows the pipeline");
         expect(o, !gathers_units(o) || o->plan.forward_only || all_reduced(o, rank),
                "and the reductions of all units");

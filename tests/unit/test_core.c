@@ -102,7 +102,7 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         if (plan.zero && plan.pp == 1 && plan.virtual_stages == 1 && !policy_get(plan.policy)->deferred &&
             random_int(random, 0, 1))
                 gather_units(random, &plan);
-        plan.overlap_allreduce = !plan.zero && plan.virtual_stages == 1 && random_int(random, 0, 1);
+        plan.overlap_allreduce = plan.zero <= 1 && plan.virtual_stages == 1 && random_int(random, 0, 1);
         plan.blocking = plan.policy != POLICY_AXONN && random_int(random, 0, 2) == 0;
         return plan;
 }

@@ -753,9 +753,10 @@ static void no_interleaving_of_overlapped_sums_deadlocks(void **state)
 {
         (void)state;
         size_t states = 0;
-        for (int variant = 0; variant < 48; variant++) {
+        for (int variant = 0; variant < 96; variant++) {
                 struct plan plan = small_plan();
-                plan.policy = three[variant / 16];
+                plan.policy = three[variant / 16 % 3];
+                plan.zero = variant / 48;
                 plan.overlap_allreduce = true;
                 plan.pp = variant & 1 ? 2 : 1;
                 plan.dp = 2;

@@ -157,10 +157,9 @@ static const struct {
          "whole"},
         {GOOD "--zero 3 --dp 2 --allreduce staged", 2, RV_ENOTBUILT,
          "--allreduce staged with --zero 3 is not built yet"},
-        {GOOD "--zero 1 --dp 2 --overlap-allreduce", 2, RV_EPLAN,
-         "--overlap-allreduce is for --zero 0: with --zero 1 gradients are reduce-scattered when the "
-         "pipeline has "
-         "ended"},
+        {GOOD "--zero 3 --dp 2 --overlap-allreduce", 2, RV_EPLAN,
+         "--overlap-allreduce is for --zero 0 and 1: with --zero 3 gradients are reduce-scattered beside "
+         "backwards anyway, layer by layer"},
         {GOOD "--tp 2 --dp 2 --overlap-allreduce", 4, RV_ENOTBUILT,
          "--overlap-allreduce with --tp above 1 is not built yet"},
         {GOOD "--schedule interleaved --virtual-stages 2 --pp 2 --dp 2 --overlap-allreduce", 4, RV_ENOTBUILT,

@@ -10,10 +10,14 @@
 
 enum { PRICED_COLLECTIVES = 8 };
 
+/* The passes of a chunk: forward, backward (or its first part), and a backward's second part. */
+enum { THERE, BACK, LATER, PASSES };
+
 /* What a stage's messages and collectives cost, for one replica. */
 struct stage_costs {
         double next_message, previous_message; /* seconds of one to the neighbour after and before it */
-        double *tensor; /* [2 x chunks]: the collectives of shards in a forward, a backward of each chunk */
+        /* [chunks][PASSES]: the collectives of shards in the passes of each chunk. */
+        double *tensor;
         double forward, backward;  /* what a micro-batch keeps its compute lane, in all chunks */
         int64_t update;            /* parameters of the largest update of the plan */
         struct priced_collective { /* the first of those that were asked for: a rank has no more kinds and
@@ -87,11 +91,16 @@ static double slowest_experts(const struct batch *b, int rank, enum op_kind kind
 static void price_tensors(const struct batch *b, int rank, struct stage_costs *stage)
 {
         const struct stage_price *prices = prices_of(b, rank)->stages;
-        for (int i = 0; has_parts(b) && i < 2 * b->plan.virtual_stages; i++) {
-                const struct stage_price *chunk = &prices[i / 2 * b->plan.pp + plan_stage(&b->plan, rank)];
-                stage->tensor[i] = b->links->tensor(b->links->context, rank,
-                                                    i % 2 ? &chunk->backward : &chunk->forward) +
-                                   slowest_experts(b, rank, i % 2 ? OP_BACKWARD : OP_FORWARD, i / 2);
+        const bool parted = options_parts_backward(b->options);
+        for (int i = 0; has_parts(b) && i < b->plan.virtual_stages; i++) {
+                const struct stage_price *chunk = &prices[i * b->plan.pp + plan_stage(&b->plan, rank)];
+                const struct price_pass *passes[PASSES] = {&chunk->forward, &chunk->backward,
+                                                           parted ? &chunk->weights : NULL};
+                double *tensor = &stage->tensor[i * PASSES];
+                for (int pass = 0; pass < PASSES && passes[pass]; pass++)
+                        tensor[pass] = b->links->tensor(b->links->context, rank, passes[pass]);
+                tensor[THERE] += slowest_experts(b, rank, OP_FORWARD, i);
+                tensor[BACK] += slowest_experts(b, rank, OP_BACKWARD, i);
         }
 }
 
@@ -103,7 +112,7 @@ static double links_seconds(const struct batch *b, const struct stage_costs *sta
         for (int i = 0; i < b->plan.pp; i++) {
                 double own = 0;
                 messages += i < b->plan.pp - 1 || b->plan.virtual_stages > 1 ? 2 * stages[i].next_message : 0;
-                for (int pass = 0; pass < 2 * b->plan.virtual_stages; pass++)
+                for (int pass = 0; pass < PASSES * b->plan.virtual_stages; pass++)
                         own += stages[i].tensor[pass];
                 shards = fmax(shards, own);
         }
@@ -177,7 +186,8 @@ static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk
 {
         const struct op op = {.kind = kind, .of = kind, .chunk = chunk, .parts = parts};
         const double own = price_pass_of(prices_of(b, rank), plan_stage(&b->plan, rank), &op)->seconds;
-        return has_parts(b) ? own + stage_of(b, rank)->tensor[2 * chunk + (kind == OP_BACKWARD)] : own;
+        const int which = kind == OP_FORWARD ? THERE : parts == OP_WEIGHT_GRADIENT ? LATER : BACK;
+        return has_parts(b) ? own + stage_of(b, rank)->tensor[PASSES * chunk + which] : own;
 }
 
 /* With shards a pass is one operation here. */
@@ -684,7 +694,7 @@ static void price_members(struct batch *b)
 {
         const int pp = b->plan.pp;
         for (int i = 0; i < b->members; i++)
-                b->stages[i].tensor = &b->tensors[2 * b->plan.virtual_stages * i];
+                b->stages[i].tensor = &b->tensors[PASSES * b->plan.virtual_stages * i];
         if (b->links->folded)
                 choose_replica(b);
         for (int i = 0; !b->links->folded && i < b->plan.dp; i++)
@@ -703,7 +713,7 @@ double paper_plan_seconds(const struct options *o, const struct paper_links *lin
         double found = NAN;
         b.members = links->folded ? pp : pp * b.plan.dp;
         b.stages = calloc((size_t)b.members, sizeof *b.stages);
-        b.tensors = calloc(2 * (size_t)(b.members * b.plan.virtual_stages), sizeof *b.tensors);
+        b.tensors = calloc(PASSES * (size_t)(b.members * b.plan.virtual_stages), sizeof *b.tensors);
         b.through = calloc((size_t)b.members, sizeof *b.through);
         b.parts = parts;
         if (parts && b.stages && b.tensors && b.through) {

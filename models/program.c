@@ -758,14 +758,14 @@ static bool is_transposed(const struct view *v)
 
 static struct kernel collective_kernel(const struct program *p, const struct step *step, enum dtype dtype)
 {
+        if (step->kind == KERNEL_JOIN)
+                return (struct kernel){.kind = step->kind, .batch = 1};
         /* All rows of tokens, whoever of the two has them. */
         const bool scattered = p->values[step->view[0].value].state == STATE_ROWS ||
                                step->kind == KERNEL_CONTEXT_REDUCE_SCATTER;
         const struct view *v = &step->view[scattered ? 1 : 0];
         const struct value *value = &p->values[v->value];
         const int matrices = step->kind == KERNEL_CONTEXT_SHIFT && step->view[2].value >= 0 ? 2 : 1;
-        if (step->kind == KERNEL_JOIN)
-                return (struct kernel){.kind = step->kind, .batch = 1};
         return (struct kernel){.kind = step->kind,
                                .part = step->part,
                                .beside = step->beside,

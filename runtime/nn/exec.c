@@ -382,6 +382,8 @@ static struct nn_collective collective_of(const struct nn_stage *nn, const struc
         const struct program *p = f->list->program;
         const struct step *step = &f->list->steps.at[s];
         const struct kernel *kernel = &f->list->kernel[s];
+        if (step->kind == KERNEL_JOIN) /* which is about no memory */
+                return (struct nn_collective){.kind = step->kind};
         void *out = operand(nn, f, &step->view[0], step->first),
              *in = operand(nn, f, &step->view[1], step->first);
         const bool shifts = step->kind == KERNEL_CONTEXT_SHIFT;

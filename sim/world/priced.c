@@ -91,12 +91,10 @@ static void exchange_with_twins(const struct priced *priced, struct sim_exchange
                 sim_exchange_flow_to_twins(exchange, true, far * each);
 }
 
-/* Rows of experts to and from every member: flows of as many bytes as go to the experts that it has. */
-static void begin_exchange(const struct priced *priced, const struct sim_rank *rank,
-                           const struct sim_group *group, const struct op *op)
+/* An exchange inside a pass, of which the caller adds the flows. */
+static struct sim_exchange *new_exchange(const struct priced *priced, const struct sim_rank *rank,
+                                         const struct sim_group *group, const struct kernel *kernel)
 {
-        const struct price_list *prices = &priced->costs->prices;
-        const struct kernel *kernel = &price_pass_of(prices, rank->stage, op)->collectives[op->segment];
         struct sim_exchange *exchange = malloc(sizeof *exchange);
         if (!exchange)
                 abort(); /* a driver cannot fail */
@@ -106,6 +104,16 @@ static void begin_exchange(const struct priced *priced, const struct sim_rank *r
                 .group = *group,
                 .lane = LANE_TENSOR,
                 .seconds = tensor_start_seconds(&priced->costs->platform, group->ranks, kernel)};
+        return exchange;
+}
+
+/* Rows of experts to and from every member: flows of as many bytes as go to the experts that it has. */
+static void begin_exchange(const struct priced *priced, const struct sim_rank *rank,
+                           const struct sim_group *group, const struct op *op)
+{
+        const struct price_list *prices = &priced->costs->prices;
+        const struct kernel *kernel = &price_pass_of(prices, rank->stage, op)->collectives[op->segment];
+        struct sim_exchange *exchange = new_exchange(priced, rank, group, kernel);
         const double even = (double)kernel_collective_bytes(kernel, sizeof(float)) / group->ranks.size;
         if (group->twins) {
                 exchange_with_twins(priced, exchange, even);
@@ -125,15 +133,7 @@ static void begin_exchange(const struct priced *priced, const struct sim_rank *r
 static void begin_shift(const struct priced *priced, const struct sim_rank *rank,
                         const struct sim_group *group, const struct kernel *kernel)
 {
-        struct sim_exchange *exchange = malloc(sizeof *exchange);
-        if (!exchange)
-                abort(); /* a driver cannot fail */
-        *exchange = (struct sim_exchange){
-                .subject = SIM_EXCHANGE,
-                .world = rank->world,
-                .group = *group,
-                .lane = LANE_TENSOR,
-                .seconds = tensor_start_seconds(&priced->costs->platform, group->ranks, kernel)};
+        struct sim_exchange *exchange = new_exchange(priced, rank, group, kernel);
         const double bytes = (double)kernel_collective_bytes(kernel, sizeof(float));
         if (group->twins) { /* all send inside their nodes, or all to others (fold.c) */
                 const struct collective_group gpus = {group->ranks.first, group->ranks.stride,

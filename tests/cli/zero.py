@@ -105,7 +105,7 @@ def trained(folder, model, dp, *more):
     for path in (log, checkpoint):
         if os.path.exists(path):
             os.remove(path)
-    status, out, err = ranvier.run(["train", model, "--data", os.path.join(folder, "text.txt"), "--dp", dp, *SHAPE, "--steps", 20,
+    status, out, err = ranvier.run(["train", model, "--data", os.path.join(folder, "text.txt"), "--dp", dp, *SHAPE, "--steps", ranvier.STEPS,
                                     "--lr", 3e-3, "--seq-len", 32, "--log", log, "--checkpoint", checkpoint, *more], dp)
     if status:
         return None, err
@@ -120,7 +120,7 @@ def check_equivalence(tap, folder):
         one, _ = reference(model, *same)
         losses, said = trained(folder, model, dp, "--zero", 3, *flags)
         worst = max(abs(a - b) / b for a, b in zip(losses, one)) if losses and one else 1
-        tap.ok(losses and len(losses) == len(one) == 21 and worst <= TOLERANCE,
+        tap.ok(losses and len(losses) == len(one) == ranvier.STEPS + 1 and worst <= TOLERANCE,
                f"{model} --dp {dp} --zero 3 {' '.join(map(str, flags))}: the losses of one rank", f"{worst}\n{losses}\n{one}\n{said if not losses else ''}")
 
 

@@ -9,7 +9,7 @@
 
 _Static_assert(sizeof(real) == 8, "built with RANVIER_DOUBLE");
 
-enum { MAX_STAGES = 2, MICRO_BATCHES = 2, B = 7, T = 5, SAMPLES = 24 };
+enum { MAX_STAGES = 2, MICRO_BATCHES = 2, B = 7, T = 5, SAMPLES = 5 };
 static const uint64_t seed = 31337;
 static const double loss_scale = 0.7;
 
@@ -226,13 +226,17 @@ static const struct tensor *tensor_with_id(const struct nn_stage *nn, uint32_t i
         return NULL;
 }
 
-/* Sets an element on every stage that has the tensor (a tied embedding lies on two). */
-static void set_element(struct network *net, uint32_t id, int64_t element, double value)
+/* Of every stage that has the tensor (a tied embedding lies on two): weight = `at` + step x `way`, of all its
+ * elements. */
+static void move(struct network *net, uint32_t id, const double at[], const double way[], double step)
 {
         for (int s = 0; s < net->count; s++) {
                 const struct tensor *tensor = tensor_with_id(net->stages[s], id);
-                if (tensor)
-                        ((real *)net->stages[s]->weights)[tensor->offset + element] = value;
+                if (!tensor)
+                        continue;
+                real *weights = (real *)net->stages[s]->weights + tensor->offset;
+                for (int64_t i = 0; i < tensor->elements; i++)
+                        weights[i] = at[i] + step * way[i];
         }
 }
 
@@ -250,34 +254,57 @@ static double gradient_of(const struct network *net, uint32_t id, int64_t elemen
 
 /* Central differences at two distances, extrapolated: (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h, error
  * O(h^4). */
-static double difference(struct network *net, uint32_t id, int64_t element, double at)
+static double difference(struct network *net, uint32_t id, const double at[], const double way[])
 {
         const double h = 5e-4;
         double loss[4];
         const double steps[4] = {h, -h, 2 * h, -2 * h};
         for (int i = 0; i < 4; i++) {
-                set_element(net, id, element, at + steps[i]);
+                move(net, id, at, way, steps[i]);
                 loss[i] = forward(net, true);
         }
-        set_element(net, id, element, at);
+        move(net, id, at, way, 0);
         return loss_scale * (8 * (loss[0] - loss[1]) - (loss[2] - loss[3])) / (12 * h);
 }
 
-/* The loss (a few hundred) is rounded at 1e-14, so a difference is known to about 1e-10; the rest is
- * relative. */
+/* Along the way `way`. The loss (a few hundred) is rounded at 1e-14, so a difference is known to about 1e-10;
+ * the rest is relative. */
+static void check_way(struct network *net, const struct tensor *tensor, const double at[], const double way[],
+                      double *worst)
+{
+        double found = 0;
+        for (int64_t i = 0; i < tensor->elements; i++)
+                found += way[i] != 0 ? way[i] * gradient_of(net, tensor->id, i) : 0;
+        const double expected = difference(net, tensor->id, at, way);
+        assert_within(found, expected, 1e-6 * fabs(expected) + 1e-9, tensor->name, 0);
+        *worst = fmax(*worst, fabs(found - expected) / (fabs(expected) + 1e-3));
+}
+
+/* Some elements alone, and all of them along a random way of length 1. */
 static void check_tensor(struct network *net, const struct nn_stage *nn, const struct tensor *tensor,
                          uint64_t *random, double *worst)
 {
-        const int64_t samples = tensor->elements < SAMPLES ? tensor->elements : SAMPLES;
-        for (int64_t i = 0; i < samples; i++) {
-                const int64_t element =
-                        tensor->elements <= SAMPLES ? i : random_below(random, tensor->elements);
-                const double at = ((real *)nn->weights)[tensor->offset + element];
-                const double found = gradient_of(net, tensor->id, element);
-                const double expected = difference(net, tensor->id, element, at);
-                assert_within(found, expected, 1e-6 * fabs(expected) + 1e-9, tensor->name, element);
-                *worst = fmax(*worst, fabs(found - expected) / (fabs(expected) + 1e-3));
+        const int64_t elements = tensor->elements;
+        double *at = calloc((size_t)elements, sizeof *at), *way = calloc((size_t)elements, sizeof *way),
+               length = 0;
+        assert_true(at && way);
+        for (int64_t i = 0; i < elements; i++)
+                at[i] = ((real *)nn->weights)[tensor->offset + i];
+        for (int64_t i = 0; i < SAMPLES && i < elements; i++) {
+                const int64_t element = elements <= SAMPLES ? i : random_below(random, elements);
+                way[element] = 1;
+                check_way(net, tensor, at, way, worst);
+                way[element] = 0;
         }
+        for (int64_t i = 0; i < elements; i++) {
+                way[i] = random_number(random);
+                length += way[i] * way[i];
+        }
+        for (int64_t i = 0; i < elements; i++)
+                way[i] /= sqrt(length);
+        check_way(net, tensor, at, way, worst);
+        free(at);
+        free(way);
 }
 
 static void check_model(int model, bool tied, int stages, bool fused, int64_t logits_bytes)

@@ -134,7 +134,7 @@ lint:
 # Training against its limit and against PyTorch, and the simulator, into bench/; PARTS="limit ranks" does some, RUNS=5 more often.
 bench: all $(BUILD)/tests/sgemm $(BUILD)/tests/events $(BUILD)/tests/overhead
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/bench.py $(PARTS) $(if $(RUNS),--runs $(RUNS)) $(BENCH_FLAGS)
-bench-all: bench bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-mixed bench-experts bench-fsdp
+bench-all: bench bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-mixed bench-experts bench-fsdp bench-tp-overlap
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
 bench-prediction-offload: all
@@ -176,6 +176,8 @@ paper: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/paper.py
 bench-fsdp: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) /usr/bin/python3 tests/bench/fsdp.py --runs $(or $(RUNS),5)
+bench-tp-overlap: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/tp_overlap.py --runs $(or $(RUNS),5)
 bench-mixed: $(BUILD)/tests/mixed
 	$<
 bench-experts: $(BUILD)/tests/experts
@@ -212,4 +214,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper
-.PHONY: fit-published all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-mixed bench-experts bench-fsdp bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean
+.PHONY: fit-published all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean

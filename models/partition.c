@@ -553,32 +553,35 @@ int64_t partition_block_offset(const struct gpt *gpt, const struct stage *stage,
         return (stage->first ? units.embedding : 0) + dense * units.dense + (block - dense) * units.block;
 }
 
-/* Whole layers from those that end at `end` on, until gradients from `offset` on are final. */
-static struct partition_span layers_between(const struct gpt *gpt, const struct stage *stage, int64_t end,
-                                            int64_t offset)
+/* Whole layers of a chunk from those that end at `end` on, until gradients from `offset` on are final. */
+static struct partition_span layers_between(const struct gpt *gpt, const struct stage *stage, int chunk,
+                                            int64_t end, int64_t offset)
 {
+        const int first = chunk * (stage->layers / stage->chunks);
         const int64_t head = partition_block_offset(gpt, stage, stage->layers);
+        const int64_t begin = chunk == 0 ? 0 : partition_block_offset(gpt, stage, first);
         struct partition_span span = {.head = end > head, .top = stage->layers - 1, .offset = head};
         if (!span.head) {
                 while (partition_block_offset(gpt, stage, span.top + 1) > end)
                         span.top--;
                 span.offset = end;
         }
-        while (span.offset > offset && span.blocks <= span.top) {
+        while (span.offset > offset && span.top - span.blocks >= first) {
                 span.blocks++;
                 span.offset = partition_block_offset(gpt, stage, span.top + 1 - span.blocks);
         }
-        if (span.offset > offset || span.offset == 0) {
+        if (begin == 0 && (span.offset > offset || span.offset == 0)) {
                 span.embedding = stage->first;
                 span.offset = 0;
         }
+        span.more = span.offset > begin;
         return span;
 }
 
-struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int deferred,
-                                     enum kernel_part parts, int64_t end, int64_t offset)
+struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int chunk,
+                                     int deferred, enum kernel_part parts, int64_t end, int64_t offset)
 {
-        assert(stage->shards == 1 && stage->chunks == 1 && 0 <= offset && offset < end);
+        assert(stage->shards == 1 && 0 <= offset && offset < end);
         struct partition_span span;
         if (parts == PART_INPUT) {
                 const int64_t left =
@@ -588,13 +591,12 @@ struct partition_span partition_span(const struct gpt *gpt, const struct stage *
                         span.offset = offset;
                         return span;
                 }
-                span = layers_between(gpt, stage, end, offset > left ? offset : left);
+                span = layers_between(gpt, stage, chunk, end, offset > left ? offset : left);
                 span.parts = PART_BOTH;
                 span.more = true;
                 return span;
         }
-        span = layers_between(gpt, stage, end, offset);
+        span = layers_between(gpt, stage, chunk, end, offset);
         span.parts = parts;
-        span.more = span.offset > 0;
         return span;
 }

@@ -144,6 +144,7 @@ static void account(struct engine *engine, const struct op *done, double now)
                                          .micro_batch = done->micro_batch,
                                          .bucket = done->bucket,
                                          .segment = done->segment,
+                                         .range = done->range,
                                          .group = done->kind == OP_TENSOR ? done->group : GROUP_TENSOR,
                                          .beside = done->kind == OP_TENSOR && done->beside,
                                          .parts = done->deferred >= 0 ? done->parts : 0,

@@ -254,7 +254,7 @@ static double both_ways(void *context, int rank, const struct op *op)
 static void fill(void *context, int rank, struct op *op)
 {
         const struct batch *b = context;
-        op->more = price_widen(prices_of(b, rank), plan_stage(&b->plan, rank), op);
+        price_widen(prices_of(b, rank), plan_stage(&b->plan, rank), op);
 }
 
 /* ---- a batch ---- */
@@ -285,7 +285,7 @@ static void note_passing(void *context, int rank, const struct op *op)
         const struct batch *b = context;
         struct passing *p = b->passing;
         const struct plan *plan = &b->plan;
-        if ((op->kind != OP_FORWARD && op->kind != OP_BACKWARD) || op->segment > 0)
+        if ((op->kind != OP_FORWARD && op->kind != OP_BACKWARD) || op->segment > 0 || op->range > 0)
                 return; /* a later part of one */
         const int stage = plan_stage(plan, rank), replica = plan_replica(plan, rank);
         if (op->kind == OP_BACKWARD && stage == 0 && replica == 0 && op->chunk == 0 &&

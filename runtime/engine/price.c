@@ -310,6 +310,7 @@ static int price_units(struct pricing *pricing, const struct stage *whole, struc
         int rc = 0;
         for (int unit = 0; rc == 0 && unit < PRICE_UNITS; unit++) {
                 struct stage alone = *whole;
+                alone.chunks = 1;
                 alone.first = unit == PRICE_EMBEDDING;
                 alone.last = unit == PRICE_HEAD;
                 alone.layers = unit == PRICE_BLOCK || (unit == PRICE_DENSE && pricing->options->gpt.n_dense);
@@ -551,19 +552,19 @@ void price_free(struct price_list *list)
 struct partition_span price_span(const struct price_list *list, int stage, const struct op *op)
 {
         const struct stage_price *price = &list->stages[stage];
-        return partition_span(&list->gpt, &price->stage, price->deferred, (enum kernel_part)op->parts,
-                              op->offset + op->count, op->offset);
+        return partition_span(&list->gpt, &price->stage, op->chunk, price->deferred,
+                              (enum kernel_part)op->parts, op->offset + op->count, op->offset);
 }
 
-bool price_widen(const struct price_list *list, int stage, struct op *op)
+void price_widen(const struct price_list *list, int stage, struct op *op)
 {
         if (op->kind != OP_BACKWARD || op->count == 0)
-                return false;
+                return;
         const int64_t end = op->offset + op->count;
         const struct partition_span span = price_span(list, stage, op);
         op->offset = span.offset;
         op->count = end - span.offset;
-        return span.more;
+        op->further = span.more;
 }
 
 static double span_seconds(const struct price_list *list, int stage, const struct op *op)

@@ -125,8 +125,8 @@ struct partition_span price_span(const struct price_list *list, int stage, const
 double price_operation(const struct price_list *list, int stage, const struct op *op);
 
 /* Widens the range of a backward that is to make gradients final to the end of a layer, as far as it really
- * goes, and returns whether more of that backward follows. Any other operation is left alone: false. */
-bool price_widen(const struct price_list *list, int stage, struct op *op);
+ * goes, and says whether it has a further one. Any other operation is left alone. */
+void price_widen(const struct price_list *list, int stage, struct op *op);
 
 /* Of a part of a forward or backward, or of the collective behind it: returns what a rank has of its layer's
  * rows of experts, as a multiple of an even share; `member` is its index among those that share the experts.

@@ -115,7 +115,7 @@ static void write_record(const struct trace_record *r, FILE *out)
         /* Rounded before they are subtracted, so that start + duration gives back the end to the nanosecond.
          */
         int64_t start = llround(r->start * 1e9), end = llround(r->end * 1e9);
-        char name[64], of[96] = "", chunk[32] = "";
+        char name[64], of[128] = "", chunk[32] = "";
         if (r->parts)
                 snprintf(name, sizeof name, "%s of %s %d", op_name(r->kind), part_name(r->parts),
                          r->micro_batch);
@@ -131,6 +131,8 @@ static void write_record(const struct trace_record *r, FILE *out)
                 snprintf(of, sizeof of, ",\"of\":\"%s\"", op_name(r->of));
         if (r->segment > 0)
                 snprintf(of + strlen(of), sizeof of - strlen(of), ",\"segment\":%d", r->segment);
+        if (r->range > 0)
+                snprintf(of + strlen(of), sizeof of - strlen(of), ",\"range\":%d", r->range);
         if (r->group != GROUP_TENSOR)
                 snprintf(of + strlen(of), sizeof of - strlen(of), ",\"group\":\"%s\"",
                          r->group == GROUP_EXPERTS ? "experts" : "context");
@@ -290,16 +292,18 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
 {
         json_error_t error;
         const char *kind_name, *of_name = NULL, *part = NULL, *group = NULL;
-        int rank, lane, chunk = 0, micro_batch, bucket, batch, segment = 0, beside = 0;
+        int rank, lane, chunk = 0, micro_batch, bucket, batch, segment = 0, range = 0,
+            beside = 0;
         json_int_t bytes, order;
         double ts, dur, issued;
         if (json_unpack_ex((json_t *)event, &error, 0,
                            "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I, s?i, s?s, s?i, s?s, "
-                           "s?s, s?b}}",
+                           "s?s, s?i, s?b}}",
                            "pid", &rank, "tid", &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name,
                            "micro_batch", &micro_batch, "bucket", &bucket, "bytes", &bytes, "batch", &batch,
                            "issued", &issued, "order", &order, "chunk", &chunk, "of", &of_name, "segment",
-                           &segment, "part", &part, "group", &group, "beside", &beside))
+                           &segment, "part", &part, "group", &group, "range", &range,
+                           "beside", &beside))
                 return rv_fail(err, RV_EINPUT, "%s:%lld: %s in a trace event", source->path,
                                (long long)source->number, error.text);
         int kind = find_kind(kind_name);
@@ -329,7 +333,8 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
                                       {"batch", batch, 0, large},
                                       {"order", order, 0, INT64_MAX},
                                       {"chunk", chunk, 0, large},
-                                      {"segment", segment, 0, large}};
+                                      {"segment", segment, 0, large},
+                                      {"range", range, 0, large}};
         for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
                 if (whole[i].value < whole[i].min || whole[i].value > whole[i].max)
                         return rv_fail(err, RV_EINPUT, "%s:%lld: %s is %lld, %lld to %lld was expected",
@@ -352,6 +357,7 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
                                                 .micro_batch = micro_batch,
                                                 .bucket = bucket,
                                                 .segment = segment,
+                                                .range = range,
                                                 .parts = parts,
                                                 .group = !group            ? GROUP_TENSOR
                                                          : group[0] == 'e' ? GROUP_EXPERTS

@@ -16,7 +16,7 @@ struct trace_record {
         int rank, batch;
         enum op_kind kind, of;
         enum op_lane lane;
-        int chunk, micro_batch, bucket, segment;
+        int chunk, micro_batch, bucket, segment, range;
         int parts; /* of a backward in two parts op.parts, else 0 */
         enum op_group
                 group; /* of an OP_TENSOR: GROUP_TENSOR, GROUP_EXPERTS or GROUP_CONTEXT; else GROUP_TENSOR */
@@ -58,7 +58,8 @@ void trace_add_memory(struct trace *trace, const struct trace_memory *memory);
  * lane, microseconds to the nanosecond, and counters of the memory in use. The args of an event hold kind,
  * micro_batch, bucket, bytes, batch, issued (seconds) and order; where they apply also chunk (of a later
  * chunk than a rank's first, its number), of (the kind of operation that it is a part of or belongs to),
- * segment (of a later part of a forward or backward, its number), part (which one of a backward in two:
+ * segment (of a later part of a forward or backward, its number), range (of a later one of a backward, its
+ * number), part (which one of a backward in two:
  * input or weights) and group ("experts": of a collective in a pass that those have who share experts). One
  * event a line, written as it goes: a trace of millions of events needs no more memory than it has here.
  * `world` is "real" or "simulated"; of `layout` the grid's sizes and order are kept. Returns 0 or an error

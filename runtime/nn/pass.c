@@ -261,7 +261,7 @@ void nn_backward_span(struct nn_stage *nn, int micro_batch, int input, int slot,
                       const struct partition_span *span)
 {
         struct exec_pass pass = {0};
-        assert(nn->stage.shards == 1 && nn->stage.chunks == 1);
+        assert(nn->stage.shards == 1);
         nn->segment = 0;
         pass_span(nn, &pass, &(struct backward){micro_batch, input, slot, gradient, deferred}, span);
 }

@@ -137,13 +137,13 @@ static void issue_span(struct driver_real *d, const struct op *op)
 {
         const int64_t end = op->offset + op->count;
         const int parted = memory_deferred_layers(&d->nn->plan, &d->nn->stage);
-        const struct partition_span span = partition_span(&d->nn->gpt, &d->nn->stage, parted,
+        const struct partition_span span = partition_span(&d->nn->gpt, &d->nn->stage, op->chunk, parted,
                                                           (enum kernel_part)op->parts, end, op->offset);
         struct op *known = &d->ops[op->serial];
         nn_backward_span(d->nn, op->micro_batch, op->input, op->slot, op->gradient, op->deferred, &span);
         known->offset = span.offset;
         known->count = end - span.offset;
-        known->more = span.more;
+        known->further = span.more;
 }
 
 /* A part of a forward or backward: what follows it is known as soon as it is launched. */

@@ -26,8 +26,7 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->zero != 3 ||
                (plan->pp == 1 && plan->tp == 1 && plan->ep <= 1 && !policy_get(plan->policy)->deferred &&
                 part->units.blocks > 0 && plan->prefetch >= 0));
-        assert(!plan->overlap_allreduce ||
-               (plan->zero <= 1 && plan->tp == 1 && plan->ep <= 1 && plan->virtual_stages == 1));
+        assert(!plan->overlap_allreduce || (plan->zero <= 1 && plan->tp == 1 && plan->ep <= 1));
         assert(part->replica >= 0 && part->replica < plan->dp);
         memset(memory, 0, core_bytes(plan, part));
         struct core *core = memory;

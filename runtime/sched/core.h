@@ -125,7 +125,7 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
  * - `offload` needs `mixed`.
  * - virtual_stages above 1 needs the interleaved policy, which needs micro_batches to be a multiple of pp.
  * - ep divides dp.
- * - `overlap_allreduce` needs zero 0 or 1, one shard, ep 1 and one chunk a rank.
+ * - `overlap_allreduce` needs zero 0 or 1, one shard and ep 1.
  * - zero 3 needs one stage, one shard, ep 1, and a policy that does not split backwards. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
 

@@ -154,6 +154,10 @@ struct op {
         bool overflow;
         /* Parts of a forward or backward: which part, counted in the order of work (tensor.c, gather.c). */
         int segment;
+        /* Backwards in ranges (overlap.c): which range, counted in the order of work. */
+        int range;
+        /* Of a range, set by the driver on completion: the same backward has another one. */
+        bool further;
         /* Parts of a forward or backward, set by the driver on completion: another part follows. Behind a
          * part that computed with shards or spread experts, it also sets the group of the collective that
          * follows. */

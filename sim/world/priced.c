@@ -424,8 +424,8 @@ static void compute(const struct price_list *prices, struct sim_lane *lane)
         const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
         sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op) +
                                     (pass ? imbalance(prices, lane->rank, op) : 0));
-        if (!pass || op->count > 0) { /* the next span of layers has no collective before it */
-                op->more = price_widen(prices, stage, op);
+        if (!pass || op->count > 0) { /* a span of layers has no collectives in it */
+                price_widen(prices, stage, op);
                 return;
         }
         op->more = price_more(prices, stage, op);

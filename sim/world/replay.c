@@ -16,6 +16,7 @@ static int by_identity(const void *left, const void *right)
                                 {a->micro_batch, b->micro_batch},
                                 {a->bucket, b->bucket},
                                 {a->segment, b->segment},
+                                {a->range, b->range},
                                 {a->parts, b->parts}};
         for (size_t i = 0; i < sizeof order / sizeof *order; i++)
                 if (order[i][0] != order[i][1])
@@ -180,6 +181,7 @@ static struct trace_record find_op(struct replay *replay, int rank, const struct
                                    .micro_batch = op->micro_batch,
                                    .bucket = op->bucket,
                                    .segment = op->segment,
+                                   .range = op->range,
                                    .parts = parts_of(op)};
         const struct trace_record *found = look(replay, &key);
         if (found)
@@ -204,6 +206,7 @@ static bool more(const struct replay *replay, int rank, struct op *op)
                                     .micro_batch = op->micro_batch,
                                     .bucket = op->bucket,
                                     .segment = op->segment + !computed,
+                                    .range = op->range,
                                     .parts = parts_of(op)};
         const struct trace_record *found = look(replay, &next);
         if (found && computed) {
@@ -295,12 +298,12 @@ static void find_span(const struct replay *replay, const struct sim_lane *lane, 
 {
         const struct stage stage = options_stage(replay->options, lane->rank->stage);
         const int64_t end = op->offset + op->count;
-        const struct partition_span span = partition_span(&replay->options->gpt, &stage,
+        const struct partition_span span = partition_span(&replay->options->gpt, &stage, op->chunk,
                                                           options_deferred_layers(replay->options, &stage),
                                                           (enum kernel_part)op->parts, end, op->offset);
         op->offset = span.offset;
         op->count = end - span.offset;
-        op->more = span.more;
+        op->further = span.more;
 }
 
 static bool begin(void *context, struct sim_lane *lane)
@@ -363,7 +366,9 @@ static void describe(char *text, size_t text_size, const struct trace_record *re
                 length +=
                         snprintf(text + length, text_size - (size_t)length, " of bucket %d", record->bucket);
         if (record->segment > 0)
-                snprintf(text + length, text_size - (size_t)length, " part %d", record->segment);
+                length += snprintf(text + length, text_size - (size_t)length, " part %d", record->segment);
+        if (record->range > 0)
+                snprintf(text + length, text_size - (size_t)length, " range %d", record->range);
 }
 
 static int compare_decisions(const struct trace_record *real, int64_t real_count,

@@ -27,6 +27,8 @@ PLANS += [(1, 2, "axonn", ZERO), (1, 3, "axonn", ZERO + ["--clip", 0]), (1, 4, "
           (3, 2, "axonn", ZERO + ["--clip", 0, "--recompute", "full"]), (2, 3, "gpipe", ZERO + MIXED + STAGED + ["--offload"]),
           (2, 2, "axonn", ZERO + ["--precision", "bf16", "--split", 1]), (2, 2, "zero-bubble", ZERO + ["--p2p", "blocking"]),
           (1, 2, "reverse-first-k", ZERO + MIXED + ["--offload", "--deferred-layers", 2])]
+CHUNKS = ["--virtual-stages", 2]
+PLANS += [(2, 2, "interleaved", CHUNKS + ["--clip", 0]), (2, 2, "interleaved", CHUNKS + ZERO + MIXED + ["--offload", "--recompute", "layer"])]
 SUMS = ("all-reduce", "reduce-scatter")
 OVERLAP = "--overlap-allreduce"
 

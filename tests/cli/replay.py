@@ -33,7 +33,7 @@ MIXED = [(1, 2, "axonn", 8, OFFLOAD), (2, 1, "axonn", 16, OFFLOAD + ["--clip", 0
          (2, 2, "reverse-first-k", 12, OFFLOAD + ["--overlap-allreduce", "--deferred-layers", "1"]), (3, 1, "fast-forward", 12, OFFLOAD),
          (3, 1, "zero-bubble", 12, OFFLOAD), (2, 2, "zero-bubble", 12, STAGED + ["--p2p", "blocking"]),
          (2, 2, "gpipe", 12, STAGED + OFFLOAD + ["--offload-activations"]),
-         (2, 1, "interleaved", 8, ["--precision", "mixed", "--virtual-stages", 3]), (3, 2, "interleaved", 12, STAGED + ["--virtual-stages", 2]),
+         (2, 1, "interleaved", 8, ["--precision", "mixed", "--virtual-stages", 3]), (3, 2, "interleaved", 12, STAGED + OFFLOAD[2:] + ["--virtual-stages", 2, "--overlap-allreduce"]),
          (2, 2, "interleaved", 16, OFFLOAD + ["--offload-activations", "--virtual-stages", 2])]
 
 

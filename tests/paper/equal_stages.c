@@ -3,21 +3,23 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* A backward that makes gradients final goes on to the end of a layer. */
+/* A backward that makes gradients final goes on to the end of a layer, or of its chunk of the model. */
 static void end_layers(void *context, int rank, struct op *op)
 {
         (void)context, (void)rank;
         if (op->kind != OP_BACKWARD || op->count == 0)
                 return;
-        const int64_t end = op->offset + op->count;
+        const int64_t end = op->offset + op->count, begin = op->chunk * PAPER_CHUNK;
         const bool leaves = op->parts == OP_INPUT_GRADIENT;
         if (leaves && end <= PAPER_LEFT)
                 return;
         op->offset = op->offset / PAPER_LAYER * PAPER_LAYER;
         if (leaves && op->offset < PAPER_LEFT)
                 op->offset = PAPER_LEFT;
+        if (op->offset < begin)
+                op->offset = begin;
         op->count = end - op->offset;
-        op->more = op->offset > 0;
+        op->further = op->offset > begin;
 }
 
 /* A pass in which replicas exchange goes on to its last part. */

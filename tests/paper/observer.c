@@ -474,12 +474,13 @@ static bool overlaps(const struct observer *o)
         return o->plan.overlap_allreduce && o->plan.dp > 1;
 }
 
-/* All other micro-batches have gone backward; of a second part: have had theirs. */
+/* All other micro-batches have gone backward in the chunk; of a second part: have had theirs. */
 static bool goes_last(const struct observer *o, int rank, const struct op *op)
 {
         int left = 0;
-        for (int m = 0; m < plan_vmbs(&o->plan); m++) {
-                const struct passed *passed = &o->seen[rank].passed[m];
+        for (int m = 0; m < o->plan.micro_batches; m++) {
+                const struct passed *passed =
+                        &o->seen[rank].passed[op->chunk * o->plan.micro_batches + m];
                 left += (op->parts & OP_INPUT_GRADIENT ? passed->backwarded : passed->weighed) == 0;
         }
         return left == 1;
@@ -523,7 +524,7 @@ static void issue_range(struct observer *o, int rank, const struct op *op)
 {
         const struct seen *s = &o->seen[rank];
         expect(o, (op->count > 0) == (overlaps(o) && goes_last(o, rank, op)),
-               "the last backward goes in ranges");
+               "the last backward of each chunk goes in ranges");
         expect(o,
                op->count == 0 || (op->offset + op->count == s->final && in_chunk(o, rank, op->offset) == 0),
                "each range begins with a chunk and ends where the last one began");
@@ -558,7 +559,7 @@ static void issue_backward(struct observer *o, int rank, const struct op *op)
         const bool parted = policy_get(o->plan.policy)->deferred;
         int m = vmb_of(o, op);
         issue_range(o, rank, op);
-        if (op->segment > 0) {
+        if (op->range > 0) {
                 issue_next_range(o, rank, op);
                 return;
         }
@@ -642,20 +643,11 @@ static void issue_pipeline(struct observer *o, int rank, const struct op *op)
         }
 }
 
-static void complete_look(struct observer *o, int rank, const struct op *op)
-{
-        for (int64_t p = op->offset; p < op->offset + op->count; p++)
-                o->seen[rank].touched[p].looked++;
-}
-
-static void complete_backward(struct observer *o, int rank, const struct op *op)
+/* Of a backward, or of its last range. */
+static void end_backward(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         int m = vmb_of(o, op);
-        if (op->more) {
-                s->final = op->offset;
-                return;
-        }
         if (op->parts & OP_WEIGHT_GRADIENT) {
                 s->passed[m].weighed++;
                 s->under_way--;
@@ -674,6 +666,24 @@ static void complete_backward(struct observer *o, int rank, const struct op *op)
                 leave(o, &s->gradients[op->gradient]);
         if (is_last(o, rank, m))
                 s->gradients[op->gradient].there = true;
+}
+
+/* What is made final by the last range of a chunk that is not the rank's first is looked at beside others. */
+static void complete_backward(struct observer *o, int rank, const struct op *op)
+{
+        const bool early = op->count > 0 && (op->further || op->chunk > 0);
+        if (early)
+                o->seen[rank].final = op->offset;
+        if (!op->further && !(early && o->plan.mixed))
+                end_backward(o, rank, op);
+}
+
+static void complete_look(struct observer *o, int rank, const struct op *op)
+{
+        for (int64_t p = op->offset; p < op->offset + op->count; p++)
+                o->seen[rank].touched[p].looked++;
+        if (op->of == OP_BACKWARD && !op->further)
+                end_backward(o, rank, op);
 }
 
 static void complete_pipeline(struct observer *o, int rank, const struct op *op)

@@ -102,7 +102,8 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         if (plan.zero && plan.pp == 1 && plan.virtual_stages == 1 && !policy_get(plan.policy)->deferred &&
             random_int(random, 0, 1))
                 gather_units(random, &plan);
-        plan.overlap_allreduce = plan.zero <= 1 && plan.virtual_stages == 1 && random_int(random, 0, 1);
+        plan.overlap_allreduce = plan.zero <= 1 && *parameters > PAPER_CHUNK * (plan.virtual_stages - 1) &&
+                                 random_int(random, 0, 1);
         plan.blocking = plan.policy != POLICY_AXONN && random_int(random, 0, 2) == 0;
         return plan;
 }
@@ -513,6 +514,28 @@ static void sums_beside_the_last_backward_leave_one_of_them_behind_it(void **sta
                 }
 }
 
+/* Interleaved, the first stage's last p backwards of each chunk follow each other without a pause, and a chunk's
+ * gradients are final when its last one ends: its sum has those of the chunks before it to hide behind. */
+static void sums_of_chunks_hide_behind_the_backwards_of_the_chunks_before(void **state)
+{
+        (void)state;
+        for (int pp = 1; pp <= 4; pp++)
+                for (int chunks = 2; chunks <= 4; chunks++)
+                        for (int twentieth = 1; twentieth <= 200; twentieth += 13) {
+                                struct plan plan = simple_plan(POLICY_INTERLEAVED, pp, 3 * pp);
+                                struct fixed f = {.forward = 1, .backward = 2, .allreduce = twentieth / 20.0};
+                                plan.virtual_stages = chunks;
+                                const double before = fixed_run(&plan, 1, f);
+                                plan.dp = 2;
+                                plan.overlap_allreduce = true;
+                                plan.bucket_parameters = PAPER_CHUNK;
+                                const double exposed = fmax(f.allreduce, chunks * f.allreduce -
+                                                                                 (chunks - 1) * pp * f.backward);
+                                assert_seconds(fixed_run(&plan, chunks * PAPER_CHUNK, f), before + exposed,
+                                               "interleaved", pp, 3 * pp);
+                        }
+}
+
 /* Copy out, sum and copy in are a pipeline of three stages, through which the chunks go one after another;
  * the shared embedding goes through it once more, alone. */
 static void n_staged_allreduces_take_n_plus_2_of_the_longest_part(void **state)
@@ -737,6 +760,7 @@ int main(void)
                 cmocka_unit_test(blocking_messages_are_paid_for_one_after_another),
                 cmocka_unit_test(a_staged_message_takes_its_two_copies_more),
                 cmocka_unit_test(sums_beside_the_last_backward_leave_one_of_them_behind_it),
+                cmocka_unit_test(sums_of_chunks_hide_behind_the_backwards_of_the_chunks_before),
                 cmocka_unit_test(n_staged_allreduces_take_n_plus_2_of_the_longest_part),
                 cmocka_unit_test(eager_1f1b_hides_messages_that_1f1b_waits_for),
                 cmocka_unit_test(axonn_attains_the_round_trip_law_with_a_pipeline_limit_of_twice_the_stages),

@@ -393,7 +393,7 @@ static void backward_in(const struct network *net, int way)
                         nn_backward(nn, 0, mb, -1, mb, mb);
                 for (int64_t end = nn->parameters; way == IN_SPANS && end > 0;) {
                         const struct partition_span span =
-                                partition_span(&nn->gpt, &nn->stage, 0, PART_BOTH, end, end - 1);
+                                partition_span(&nn->gpt, &nn->stage, 0, 0, PART_BOTH, end, end - 1);
                         poison(nn);
                         nn_backward_span(nn, mb, -1, mb, mb, -1, &span);
                         nn->device->ops->synchronize(nn->device);
@@ -495,7 +495,7 @@ static void backward_in_spans_of_parts(const struct network *net, const real *ex
                 for (int parts = PART_INPUT; parts <= PART_WEIGHT; parts++)
                         for (bool more = true; more;) {
                                 const struct partition_span span =
-                                        partition_span(&nn->gpt, &nn->stage, deferred,
+                                        partition_span(&nn->gpt, &nn->stage, 0, deferred,
                                                        (enum kernel_part)parts, end, end - 1);
                                 poison(nn);
                                 nn_backward_span(nn, mb, -1, mb, mb, 0, &span);

@@ -118,7 +118,7 @@ static void hash_world(const struct search *s, const struct world *w, uint64_t k
                         int words[] = {(int)rank->ops[i].kind, (int)rank->ops[i].of, rank->ops[i].micro_batch,
                                        rank->ops[i].slot,      rank->ops[i].input,   rank->ops[i].gradient,
                                        rank->ops[i].host_slot, rank->ops[i].bucket,  rank->ops[i].chunk,
-                                       rank->ops[i].segment};
+                                       rank->ops[i].segment,   rank->ops[i].range};
                         hash_bytes(&h, words, sizeof words);
                 }
                 hash_bytes(&h, rank->inbox_count, sizeof rank->inbox_count);
@@ -351,8 +351,8 @@ static void complete(const struct search *s, struct world *w, int r, int i, int 
         op.overflow = op.kind == OP_REDUCE_OVERFLOW && s->overflow;
         if (chained(&s->plan))
                 fill_part(s, &op);
-        if (op.kind == OP_BACKWARD && op.count > 0) /* every parameter is a layer */
-                op.more = op.offset > 0;
+        if (op.kind == OP_BACKWARD && op.count > 0) /* every parameter is a layer; a chunk begins with one */
+                op.further = op.offset > op.chunk;
         core_complete(core_of(rank), &op);
         drain(s, w, r);
 }
@@ -777,6 +777,34 @@ static void no_interleaving_of_overlapped_sums_deadlocks(void **state)
         assert_true(states > 10000);
 }
 
+/* Two chunks a rank, whose last backwards have others between them where there are two stages. */
+static void no_interleaving_of_overlapped_sums_of_chunks_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 10; variant++) {
+                struct plan plan = small_plan();
+                plan.policy = POLICY_INTERLEAVED;
+                plan.virtual_stages = 2;
+                plan.zero = variant & 1;
+                plan.overlap_allreduce = true;
+                plan.pp = variant & 8 ? 2 : 1;
+                plan.dp = 2;
+                plan.micro_batches = 2;
+                plan.mixed = variant & 2 || plan.pp == 2;
+                plan.stage_allreduce = variant & 4;
+                plan.tied = true;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 3,
+                                                     .ranks = 2 * plan.pp,
+                                                     .alone = -1,
+                                                     .all_orders = plan.pp == 1,
+                                                     .overflow = plan.mixed && variant & 4});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 1000);
+}
+
 /* Zero: two replicas of one stage in every order, and of two stages that share an embedding. */
 static void no_interleaving_of_shared_updates_deadlocks(void **state)
 {
@@ -879,6 +907,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_the_optimizer_phase_deadlocks),
                 cmocka_unit_test(no_interleaving_of_shared_updates_deadlocks),
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_deadlocks),
+                cmocka_unit_test(no_interleaving_of_overlapped_sums_of_chunks_deadlocks),
                 cmocka_unit_test(no_interleaving_of_gathered_units_deadlocks),
                 cmocka_unit_test(no_interleaving_of_hybrid_shards_deadlocks),
         };

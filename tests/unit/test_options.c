@@ -162,9 +162,6 @@ static const struct {
          "backwards anyway, layer by layer"},
         {GOOD "--tp 2 --dp 2 --overlap-allreduce", 4, RV_ENOTBUILT,
          "--overlap-allreduce with --tp above 1 is not built yet"},
-        {GOOD "--schedule interleaved --virtual-stages 2 --pp 2 --dp 2 --overlap-allreduce", 4, RV_ENOTBUILT,
-         "--overlap-allreduce with --schedule interleaved is not built yet: it is for backwards of one "
-         "chunk"},
         {GOOD "--schedule gpipe --deferred-layers 2", 1, RV_EPLAN,
          "--deferred-layers 2 is for schedules whose backward is in two parts, not gpipe"},
         {GOOD "--schedule zero-bubble --deferred-layers 0", 1, RV_EINPUT,

@@ -260,6 +260,7 @@ static struct policy_view look(struct core *core, int *forward_at, int *backward
                 .backward_ready = ready_backward(core, *backward_at),
                 .weight_ready = weights_ready(core),
                 .forward_came_first = *forward_at >= 0 && *forward_at < *backward_at,
+                .offloads = activations_offloaded(core),
         };
 }
 

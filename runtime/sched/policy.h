@@ -38,6 +38,9 @@ struct policy_view {
         /* Both a forward and a backward wait in the queue of arrivals, and the forward has waited longer.
          * False on the first stage of a model without chunks, whose forwards wait for nothing. */
         bool forward_came_first;
+        /* The stage keeps stored activations in host memory. If not, a slot of the first stage whose backward
+         * is done waits for nothing but the word that its message has left. */
+        bool offloads;
 };
 
 /* What the compute lane does next: nothing for now, or a forward, a backward (of a split one the first part),

@@ -1,6 +1,7 @@
 /* AxoNN (Singh & Bhatele, IPDPS 2022): message-driven. A stage works on whatever message came first; the last
  * stage goes from a micro-batch's forward straight to its backward; the first keeps up to pipeline_limit
- * micro-batches under way, one more for each whose backward has returned. */
+ * micro-batches under way, one more for each whose backward has returned. So the first stage's order is
+ * fixed, as the last one's is: where a slot is all that a forward waits for, that waits for no other rank. */
 #include "runtime/sched/policy.h"
 
 static int axonn_stored(const struct plan *plan, int stage, int chunk, int limit)
@@ -22,8 +23,10 @@ static enum policy_choice axonn_choose(const struct policy_view *view)
         if (view->stage == view->stages - 1)
                 return backward ? CHOOSE_BACKWARD : forward ? CHOOSE_FORWARD : CHOOSE_WAIT;
         if (view->stage == 0) {
-                if (forward && view->forwards - view->backwards < view->pipeline_limit)
-                        return CHOOSE_FORWARD;
+                const bool due = view->forwards < view->micro_batches &&
+                                 view->forwards - view->backwards < view->pipeline_limit;
+                if (due && (forward || !view->offloads))
+                        return forward ? CHOOSE_FORWARD : CHOOSE_WAIT;
                 return backward ? CHOOSE_BACKWARD : CHOOSE_WAIT;
         }
         if (forward && backward)

@@ -7,6 +7,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +33,16 @@ static int fail_row(const struct measured_run *run, enum rv_error code, const ch
         return rv_fail(err, code, "%.160s:%d: %.320s", run->table->path, run->row->line, sentence);
 }
 
+static const char *text_or_null(const char *text)
+{
+        return text[0] ? text : NULL;
+}
+
 static int name_machine(const struct measured_run *run, const struct measured_defaults *defaults,
                         const char **profile, const char **platform, struct rv_error_info *err)
 {
-        *profile = defaults->profile;
-        *platform = defaults->platform;
+        *profile = defaults->profile ? defaults->profile : text_or_null(run->row->profile);
+        *platform = defaults->platform ? defaults->platform : text_or_null(run->row->platform);
         for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++)
                 if (strncmp(run->row->gpu, gpus[i].gpu, strlen(gpus[i].gpu)) == 0) {
                         *profile = *profile ? *profile : gpus[i].profile;
@@ -171,8 +177,10 @@ static int take_schedule(struct options *o, const struct table_row *row, struct 
         return set_flag(o, "schedule", row->schedule, err);
 }
 
-static void take_model(const struct table_row *row, struct gpt *gpt)
+static int take_model(const struct table_row *row, struct gpt *gpt, struct rv_error_info *err)
 {
+        if (row->preset[0])
+                return gpt_load(gpt, row->preset, err);
         *gpt = (struct gpt){.n_layer = (int)row->layers,
                             .n_embd = (int)row->hidden,
                             .n_head = (int)row->heads,
@@ -180,6 +188,31 @@ static void take_model(const struct table_row *row, struct gpt *gpt)
                             .n_positions = (int)row->seq,
                             .tied = true};
         snprintf(gpt->name, sizeof gpt->name, "%.48s", row->model[0] ? row->model : "the model");
+        return gpt_check(gpt, err);
+}
+
+/* The columns that are called as a flag and hold what it takes. */
+enum { FLAG_COLUMNS = 4 };
+struct flag_column {
+        const char *flag, *text;
+};
+static void list_flag_columns(const struct table_row *row, struct flag_column columns[FLAG_COLUMNS])
+{
+        columns[0] = (struct flag_column){"zero", row->zero};
+        columns[1] = (struct flag_column){"shard-replicas", row->shard_replicas};
+        columns[2] = (struct flag_column){"cp", row->cp};
+        columns[3] = (struct flag_column){"precision", row->precision};
+}
+
+static int take_flags(struct options *o, const struct table_row *row, struct rv_error_info *err)
+{
+        struct flag_column columns[FLAG_COLUMNS];
+        int rc = 0;
+        list_flag_columns(row, columns);
+        for (int i = 0; rc == 0 && i < FLAG_COLUMNS; i++)
+                if (columns[i].text[0])
+                        rc = set_flag(o, columns[i].flag, columns[i].text, err);
+        return rc;
 }
 
 /* What the row's columns say; the limits of flags hold. */
@@ -206,15 +239,36 @@ static bool any_size(const int sizes[GRID_AXES])
         return false;
 }
 
+/* Whether the words give a flag whose column the row fills; `*flag` is then its name. */
+static bool says_flag_again(const struct table_row *row, const struct words *words, const char **flag)
+{
+        struct flag_column columns[FLAG_COLUMNS];
+        list_flag_columns(row, columns);
+        for (int i = 0; i < FLAG_COLUMNS; i++)
+                for (int j = 1; columns[i].text[0] && j < words->argc; j++) {
+                        const size_t length = strcspn(words->argv[j], "=");
+                        *flag = columns[i].flag;
+                        if (length == strlen(*flag) + 2 &&
+                            strncmp(words->argv[j] + 2, *flag, length - 2) == 0)
+                                return true;
+                }
+        return false;
+}
+
 /* The flags of the column plan, which may say nothing that another column says. */
 static int parse_more(const struct table_row *row, struct options *o, struct rv_error_info *err)
 {
         struct words words = {.argv = {"ranvier validate"}, .argc = 1};
         struct options own = *o;
+        const char *flag;
         memset(own.sizes, 0, sizeof own.sizes);
         own.micro_batch_size = own.seq_len = 0;
         own.batch_size = 0;
         add_words(&words, row->plan);
+        if (says_flag_again(row, &words, &flag))
+                return rv_fail(err, RV_EINPUT,
+                               "plan '%.64s' says --%s, and so does a column; one of the two is right",
+                               row->plan, flag);
         int rc = command_line_parse(options_argp(), words.argc, words.argv, &own, true, err);
         if (rc == COMMAND_LINE_DONE)
                 return rv_fail(err, RV_EINPUT, "plan '%.64s' asks for help; flags of a plan were expected",
@@ -241,31 +295,47 @@ static int take_plan(struct measured_run *run, const struct measured_defaults *d
         const struct table_row *row = run->row;
         struct options *o = &run->candidate.options;
         *o = defaults->plan;
-        take_model(row, &o->gpt);
-        int rc = gpt_check(&o->gpt, err);
+        int rc = take_model(row, &o->gpt, err);
         if (rc == 0)
                 rc = take_recompute(o, row->recompute, err);
         if (rc == 0)
                 rc = take_schedule(o, row, err);
         if (rc == 0)
+                rc = take_flags(o, row, err);
+        if (rc == 0)
                 rc = take_columns(o, row, err);
         return rc ? rc : parse_more(row, o, err);
+}
+
+static void add_to_name(struct measured_run *run, const char *format, ...)
+{
+        const size_t used = strlen(run->name);
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(run->name + used, sizeof run->name - used, format, arguments);
+        va_end(arguments);
 }
 
 static void name_run(struct measured_run *run)
 {
         const struct options *o = &run->candidate.options;
-        int used = snprintf(run->name, sizeof run->name, "h%d l%d s%d b%lld mb%d tp%d pp%d dp%d %s",
-                            o->gpt.n_embd, o->gpt.n_layer, o->seq_len, (long long)o->batch_size,
-                            o->micro_batch_size, o->tp, o->pp, o->dp, recompute_name(o->recompute));
-        char *end = run->name + used;
-        size_t room = sizeof run->name - (size_t)used;
+        if (run->row->preset[0])
+                add_to_name(run, "%.48s", o->gpt.name);
+        else
+                add_to_name(run, "h%d l%d", o->gpt.n_embd, o->gpt.n_layer);
+        add_to_name(run, " s%d b%lld mb%d tp%d pp%d dp%d", o->seq_len, (long long)o->batch_size,
+                    o->micro_batch_size, o->tp, o->pp, o->dp);
+        if (o->cp > 1)
+                add_to_name(run, " cp%d", o->cp);
+        add_to_name(run, " %s", recompute_name(o->recompute));
         if (o->virtual_stages > 1)
-                snprintf(end, room, " v%d", o->virtual_stages);
+                add_to_name(run, " v%d", o->virtual_stages);
         else if (o->zero)
-                snprintf(end, room, " zero%d", o->zero);
+                add_to_name(run, " zero%d", o->zero);
+        if (o->shard_replicas)
+                add_to_name(run, " hsdp%d", o->shard_replicas);
         if (o->sequence_parallel)
-                strncat(run->name, " sp", sizeof run->name - strlen(run->name) - 1);
+                add_to_name(run, " sp");
 }
 
 /* ---- all of them ---- */
@@ -366,6 +436,8 @@ static double figure_of(const struct measured_run *run, double seconds)
         switch (run->row->unit) {
         case TABLE_MILLISECONDS:
                 return 1e3 * seconds;
+        case TABLE_TOKENS_PER_SECOND_PER_GPU:
+                return (double)o->batch_size * o->seq_len / seconds / (double)run->row->gpus;
         case TABLE_TFLOPS_PER_GPU:
                 return 1e-12 * flops_per_second;
         case TABLE_PERCENT_OF_PEAK:

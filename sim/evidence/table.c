@@ -11,18 +11,21 @@
 #include <string.h>
 
 const char table_help[] =
-        "Columns, in any order: gpus, tp, pp, dp, batch, micro_batch, layers, hidden, heads and seq; and "
-        "what "
-        "was measured: batch_seconds, or \"iteration time (ms)\", or measured with unit (batch_seconds, "
-        "tflops_per_gpu or percent_of_peak; a range such as 49.4-54.78 is a band). They may be there too: "
-        "vocab (51200 if not), gpu (chooses profile and platform), recompute (none, selective, full, which "
+        "Columns, in any order: gpus, tp, pp, dp, batch, micro_batch and seq; the model, as preset "
+        "(llama3-8b, "
+        "or the path of a config.json) or, of a GPT-2, as layers, hidden and heads; and what was measured: "
+        "batch_seconds, or \"iteration time (ms)\", or measured with unit (batch_seconds, "
+        "tokens_per_second_per_gpu and, of a GPT-2, tflops_per_gpu or percent_of_peak; a range such as "
+        "49.4-54.78 is a band). They may be there too: "
+        "vocab (of a GPT-2, 51200 if not), gpu (chooses profile and platform), profile, platform, zero, "
+        "shard_replicas, cp, precision (as the flags), recompute (as the flag, but full "
         "is a layer whole; +sequence for sequence parallelism), schedule (1f1b, interleaved, gpipe, axonn, "
         "zero-bubble; zero3), interleave (virtual stages), plan (more flags, as on a command line), source, "
-        "model. Without a column recompute or schedule the command line's --recompute and --schedule count. "
+        "model (a name for the reader). Where a row says nothing the command line's flags count. "
         "Columns whose names begin with note are yours; any other is refused.";
 
 static const char *const units[TABLE_UNITS] = {"batch_seconds", "milliseconds", "tflops_per_gpu",
-                                               "percent_of_peak"};
+                                               "percent_of_peak", "tokens_per_second_per_gpu"};
 
 const char *table_unit_name(enum table_unit unit)
 {
@@ -63,9 +66,9 @@ static const struct column {
         NUMBER(gpus, "# GPUs", true),
         NUMBER(batch, "global batch", true),
         NUMBER(micro_batch, "micro batch", true),
-        NUMBER(layers, "# layers", true),
-        NUMBER(hidden, "hidden size", true),
-        NUMBER(heads, "attention heads", true),
+        NUMBER(layers, "# layers", false),
+        NUMBER(hidden, "hidden size", false),
+        NUMBER(heads, "attention heads", false),
         NUMBER(seq, "sequence length", true),
         NUMBER(vocab, "vocabulary size", false),
         AXIS("tp", "tensor parallelism", GRID_SHARDS),
@@ -75,8 +78,15 @@ static const struct column {
         TEXT(source),
         TEXT(model),
         TEXT(gpu),
+        TEXT(preset),
+        TEXT(profile),
+        TEXT(platform),
         TEXT(recompute),
         TEXT(schedule),
+        TEXT(zero),
+        TEXT(shard_replicas),
+        TEXT(cp),
+        TEXT(precision),
         TEXT(plan),
         {"note", "Parameters (billion)", COLUMN_NOTE, 0, 0, false}, /* the other follows from the shape */
         {"unit", NULL, COLUMN_UNIT, 0, 0, false},
@@ -183,7 +193,9 @@ static int read_unit(const struct reader *r, const struct column *column, const 
                         row->unit = (enum table_unit)i;
                         return 0;
                 }
-        return fail_cell(r, column, text, "batch_seconds, milliseconds, tflops_per_gpu or percent_of_peak");
+        return fail_cell(
+                r, column, text,
+                "batch_seconds, milliseconds, tokens_per_second_per_gpu, tflops_per_gpu or percent_of_peak");
 }
 
 static int read_cell(const struct reader *r, const struct column *column, const char *text,
@@ -278,6 +290,32 @@ static int read_header(struct reader *r, char *const *cells, int count)
         return 0;
 }
 
+/* A preset says all of a model, and the flops of one are counted in ways that differ by a tenth from source
+ * to source. */
+static int check_model(const struct reader *r, const struct table_row *row)
+{
+        const bool flops = row->unit == TABLE_TFLOPS_PER_GPU || row->unit == TABLE_PERCENT_OF_PEAK;
+        const bool shape = row->layers || row->hidden || row->heads || row->vocab;
+        if (row->preset[0] && shape)
+                return rv_fail(
+                        r->err, RV_EINPUT,
+                        "%.160s:%d: preset %.40s and layers, hidden, heads or vocab; one of the two says "
+                        "which model it is",
+                        r->path, r->line, row->preset);
+        if (row->preset[0] && flops)
+                return rv_fail(r->err, RV_EINPUT,
+                               "%.160s:%d: unit %s of preset %.40s, whose flops sources count differently; "
+                               "batch_seconds or tokens_per_second_per_gpu was expected",
+                               r->path, r->line, units[row->unit], row->preset);
+        if (!row->preset[0] && !(row->layers && row->hidden && row->heads))
+                return rv_fail(
+                        r->err, RV_EINPUT,
+                        "%.160s:%d: which model? a preset, or layers, hidden and heads of a GPT-2 were "
+                        "expected",
+                        r->path, r->line);
+        return 0;
+}
+
 static int read_row(const struct reader *r, char *const *cells, int count, struct table_row *row)
 {
         *row = (struct table_row){.line = r->line};
@@ -289,7 +327,7 @@ static int read_row(const struct reader *r, char *const *cells, int count, struc
                 if (rc)
                         return rc;
         }
-        return 0;
+        return check_model(r, row);
 }
 
 static int add_row(struct table *table, const struct table_row *row, struct rv_error_info *err)

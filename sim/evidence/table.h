@@ -15,6 +15,7 @@ enum table_unit {
         TABLE_MILLISECONDS,
         TABLE_TFLOPS_PER_GPU,
         TABLE_PERCENT_OF_PEAK,
+        TABLE_TOKENS_PER_SECOND_PER_GPU,
         TABLE_UNITS
 };
 /* Returns the name that the column unit uses: "batch_seconds", ... */
@@ -27,7 +28,13 @@ struct table_row {
         /* Of the file, from 1. */
         int line;
         char source[TABLE_TEXT], model[TABLE_TEXT], gpu[TABLE_TEXT];
+        /* A model by name; "" means that layers, hidden and heads are those of a GPT-2. */
+        char preset[TABLE_TEXT];
+        /* "" means that `gpu` says which. */
+        char profile[TABLE_TEXT], platform[TABLE_TEXT];
         char recompute[TABLE_TEXT], schedule[TABLE_TEXT];
+        /* What flags of their names take. */
+        char zero[TABLE_TEXT], shard_replicas[TABLE_TEXT], cp[TABLE_TEXT], precision[TABLE_TEXT];
         /* More flags of a plan, as on a command line. */
         char plan[4 * TABLE_TEXT];
         /* `batch` and `micro_batch` are in sequences, `seq` in tokens; `interleave` is the number of virtual

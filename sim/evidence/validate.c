@@ -39,12 +39,12 @@ static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The plans, where a table says nothing else:"},
         {SETTING_HEADING, .help = "The runs:"},
         {SETTING_OWN, "table", .argument = "FILE", .parse = add_table,
-         .help = "Measured runs, as comma separated values; several times for several tables. Without it the published "
-                 "runs that come with the program, and AxoNN's"},
+         .help = "Measured runs, as comma separated values; several times for several tables. Without it those that come "
+                 "with the program: published runs of GPTs, AxoNN's, and sharded Llamas"},
         {SETTING_PATH, "profile", .argument = "PROFILE", AT(defaults.profile),
-         .help = "What kernels take (default: by the table's gpu)"},
+         .help = "What kernels take (default: the table's profile, or by its gpu)"},
         {SETTING_PATH, "platform", .argument = "PLATFORM", AT(defaults.platform),
-         .help = "The cluster (default: by the table's gpu)"},
+         .help = "The cluster (default: the table's platform, or by its gpu)"},
         {SETTING_HEADING, .help = "Output and work:"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(csv), .help = "Write every run to FILE"},
         {SETTING_SET, "summary", AT(summary), .help = "Print errors and ranks, not every run"},
@@ -94,7 +94,7 @@ struct validation {
 /* The tables asked for, or those that come with the program. */
 static int read_tables(struct validation *v, struct rv_error_info *err)
 {
-        static const char *const presets[] = {"published", "axonn"};
+        static const char *const presets[] = {"published", "axonn", "sharded"};
         const struct settings *s = v->settings;
         char path[1024];
         const int count = s->tables ? s->tables : (int)(sizeof presets / sizeof *presets);
@@ -169,7 +169,7 @@ static int validate(const struct settings *s, struct rv_error_info *err)
 static const char before_options[] =
         "Predicts runs that somebody measured, and shows the errors: of each run, their mean and worst, of "
         "those that "
-        "something was fitted on and of the others; and whether the fastest plan is found.\v";
+        "something was fitted on and of the others, of each source; and whether the fastest plan is found.\v";
 static const char after_options[] =
         "\n\nPlan flags hold for every run that its table says nothing else of; here they begin as "
         "--schedule 1f1b --p2p blocking --order replicas, which is what Megatron-LM does; without "

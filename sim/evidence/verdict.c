@@ -16,7 +16,7 @@ static bool predicted(const struct measured_run *run)
 
 static const char *short_unit(enum table_unit unit)
 {
-        static const char *const names[TABLE_UNITS] = {"s", "ms", "Tflop/s", "% of peak"};
+        static const char *const names[TABLE_UNITS] = {"s", "ms", "Tflop/s", "% of peak", "tokens/s"};
         return names[unit];
 }
 
@@ -71,35 +71,67 @@ static bool belongs(const struct measured_run *run, int kind)
         }
 }
 
-static struct errors errors_of(const struct measured *m, int kind)
+static void add_error(struct errors *errors, const struct measured_run *run)
+{
+        const double error = measured_error(run);
+        errors->count++;
+        errors->sum += error;
+        errors->sum_absolute += fabs(error);
+        if (!errors->worst_run || fabs(error) > fabs(errors->worst)) {
+                errors->worst = error;
+                errors->worst_run = run;
+        }
+}
+
+static void print_line(const char *name, const struct errors *e, FILE *out)
+{
+        if (e->count)
+                fprintf(out, "%-32s %5d %12.2f %% %+8.2f %% %+8.1f %%  %s:%d\n", name, e->count,
+                        100 * e->sum_absolute / e->count, 100 * e->sum / e->count, 100 * e->worst,
+                        e->worst_run->table->path, e->worst_run->row->line);
+}
+
+static bool from_one_source(const struct measured_run *a, const struct measured_run *b)
+{
+        return strcmp(a->row->source, b->row->source) == 0;
+}
+
+static void print_source(const struct measured *m, int first, FILE *out)
 {
         struct errors errors = {0};
         for (int i = 0; i < m->count; i++) {
-                const struct measured_run *run = &m->runs[i];
-                if (!predicted(run) || !belongs(run, kind))
+                if (!from_one_source(&m->runs[first], &m->runs[i]))
                         continue;
-                const double error = measured_error(run);
-                errors.count++;
-                errors.sum += error;
-                errors.sum_absolute += fabs(error);
-                if (!errors.worst_run || fabs(error) > fabs(errors.worst)) {
-                        errors.worst = error;
-                        errors.worst_run = run;
-                }
+                if (i < first)
+                        return;
+                if (predicted(&m->runs[i]))
+                        add_error(&errors, &m->runs[i]);
         }
-        return errors;
+        const char *source = m->runs[first].row->source;
+        print_line(source[0] ? source : "of no stated source", &errors, out);
+}
+
+/* A framework is a machine of its own, so where several sources were asked each has a line. */
+static void print_sources(const struct measured *m, FILE *out)
+{
+        bool several = false;
+        for (int i = 0; i < m->count; i++)
+                several |= !from_one_source(&m->runs[0], &m->runs[i]);
+        for (int i = 0; several && i < m->count; i++)
+                print_source(m, i, out);
 }
 
 static void print_errors(const struct measured *m, FILE *out)
 {
         fprintf(out, "%-32s %5s %14s %10s %10s\n", "runs", "", "mean |error|", "mean", "worst");
         for (int kind = 0; kind < KINDS; kind++) {
-                struct errors e = errors_of(m, kind);
-                if (e.count)
-                        fprintf(out, "%-32s %5d %12.2f %% %+8.2f %% %+8.1f %%  %s:%d\n", kinds[kind], e.count,
-                                100 * e.sum_absolute / e.count, 100 * e.sum / e.count, 100 * e.worst,
-                                e.worst_run->table->path, e.worst_run->row->line);
+                struct errors errors = {0};
+                for (int i = 0; i < m->count; i++)
+                        if (predicted(&m->runs[i]) && belongs(&m->runs[i], kind))
+                                add_error(&errors, &m->runs[i]);
+                print_line(kinds[kind], &errors, out);
         }
+        print_sources(m, out);
 }
 
 /* ---- intervals ---- */
@@ -140,7 +172,7 @@ static bool rivals(const struct measured_run *a, const struct measured_run *b, b
         const struct table_row *x = a->row, *y = b->row;
         return a->candidate.machine == b->candidate.machine && x->layers == y->layers &&
                x->hidden == y->hidden && x->heads == y->heads && x->seq == y->seq && x->vocab == y->vocab &&
-               (!batch || x->batch == y->batch);
+               strcmp(x->preset, y->preset) == 0 && (!batch || x->batch == y->batch);
 }
 
 /* Seconds, of a sequence if batches differ: what the measured figure says, or is predicted to. */
@@ -148,7 +180,8 @@ static double cost(const struct measured_run *run, bool batch, bool measured)
 {
         const double figure = measured ? run->row->low : measured_prediction(run);
         const double seconds = run->row->unit <= TABLE_MILLISECONDS ? figure : 1 / figure;
-        const bool rate = run->row->unit > TABLE_MILLISECONDS; /* flops a second count the batch already */
+        const bool rate =
+                run->row->unit > TABLE_MILLISECONDS; /* what is done a second counts the batch already */
         return batch || rate ? seconds : seconds / (double)run->row->batch;
 }
 

@@ -53,7 +53,7 @@ static const char *obstacle_in_nodes(const struct platform *p, const struct plan
         return NULL;
 }
 
-/* Whether gradients of `bytes` are summed, or with ZeRO-3 gathered and scattered, in steps that all members
+/* Whether gradients of `bytes` are summed, or with ZeRO gathered and scattered, in steps that all members
  * do alike, as in rings. Members of a tree differ, which matters as long as there are few of them, and bytes
  * enough to matter. */
 static bool members_are_alike(const struct platform *p, struct plan_group members, enum collective_kind kind,
@@ -78,14 +78,15 @@ static const char *obstacle_in_sums(const struct platform *p, const struct plan 
         const int64_t parameters = partition_parameters(&options->gpt, &stage) - experts;
         const int64_t chunk = plan->bucket_parameters * plan->allreduce_buckets;
         const int64_t share = plan_share(plan, parameters);
+        const enum collective_kind sum = plan->zero == 1 ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALLREDUCE;
         const struct {
                 enum op_group group;
                 enum collective_kind kind;
                 int64_t parameters;
-        } sums[] = {{GROUP_DATA, COLLECTIVE_ALLREDUCE, plan->zero == 3 ? 0 : min_int64(parameters, chunk)},
-                    {GROUP_DATA, COLLECTIVE_ALLREDUCE, plan->zero == 3 ? 0 : parameters % chunk},
-                    {GROUP_EXPERT_DATA, COLLECTIVE_ALLREDUCE, min_int64(experts, chunk)},
-                    {GROUP_EXPERT_DATA, COLLECTIVE_ALLREDUCE, experts % chunk},
+        } sums[] = {{GROUP_DATA, sum, plan->zero == 3 ? 0 : min_int64(parameters, chunk)},
+                    {GROUP_DATA, sum, plan->zero == 3 ? 0 : parameters % chunk},
+                    {GROUP_EXPERT_DATA, sum, min_int64(experts, chunk)},
+                    {GROUP_EXPERT_DATA, sum, experts % chunk},
                     {plan_unit_group(plan), COLLECTIVE_ALL_GATHER, plan->zero == 3 ? parameters : 0},
                     {GROUP_SHARE_DATA, COLLECTIVE_ALLREDUCE, plan_hybrid(plan) ? min_int64(share, chunk) : 0},
                     {GROUP_SHARE_DATA, COLLECTIVE_ALLREDUCE, plan_hybrid(plan) ? share % chunk : 0}};

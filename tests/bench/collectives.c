@@ -95,8 +95,9 @@ static double show(const struct platform *platform, int count, int stride, int64
 
 static int presets(void)
 {
-        static const char *const names[] = {"summit",   "selene",         "dgx-2h",      "dgx-h100",
-                                            "pcie-box", "cloud-ethernet", "vtrain-a100", "generic"};
+        static const char *const names[] = {"summit",    "selene",         "dgx-2h",      "dgx-h100",
+                                            "pcie-box",  "cloud-ethernet", "vtrain-a100", "generic",
+                                            "a100-roce", "h100-800g",      "meta-24k",    "perlmutter"};
         static const int64_t sizes[] = {4096, 1 << 20, 64 << 20};
         double worst = 0;
         printf("%-15s %4s %6s %12s  %-12s %-6s %12s %12s %8s\n", "platform", "gpus", "stride", "bytes",

@@ -388,7 +388,7 @@ CASES = [
     validate("a folder as a table", "--table folder"),
     validate("a table of comments", "--table table_comments.csv"),
     validate("a table without a row", "--table table_no_rows.csv"),
-    validate("a table without a needed column", "--table table_no_heads.csv"),
+    validate("a table without a needed column", "--table table_no_seq.csv"),
     validate("a table without what was measured", "--table table_no_figure.csv"),
     validate("a table with two columns of what was measured", "--table table_two_figures.csv"),
     validate("a table whose seconds have a unit", "--table table_two_units.csv"),
@@ -415,6 +415,14 @@ CASES = [
     validate("a row whose plan says what columns say", "--table table_plan_over.csv"),
     validate("a row whose plan names a model", "--table table_plan_model.csv"),
     validate("a row whose plan has a misspelt flag", "--table table_plan_flag.csv"),
+    validate("a row whose plan says what a column of a flag says", "--table table_plan_zero.csv"),
+    validate("a row with a preset and layers", "--table table_preset_layers.csv"),
+    validate("a row with neither a preset nor heads", "--table table_preset_none.csv"),
+    validate("a row with an unknown preset", "--table table_preset_unknown.csv"),
+    validate("a row with the flops of a preset", "--table table_preset_flops.csv"),
+    validate("a row with a word for parts of sequences", "--table table_preset_cp.csv"),
+    validate("a row with groups of replicas that do not divide them", "--table table_preset_groups.csv"),
+    validate("a row on a platform that does not exist", "--table table_preset_platform.csv"),
     validate("a model", "tiny"),
     validate("a CSV in place of the table", "--table table_grid.csv --csv table_grid.csv"),
     sweep("the beginning of an option", "--sim 40"),
@@ -596,7 +604,7 @@ def write_tables(folder):
         write(folder, f"table_{name}.csv", "".join(line + "\n" for line in lines))
     table("comments", "# measured", "")
     table("no_rows", TABLE)
-    table("no_heads", TABLE.replace("heads,", ""), ROW)
+    table("no_seq", TABLE.replace("seq,", ""), ROW)
     table("no_figure", TABLE.replace("batch_seconds", "note"), ROW)
     table("two_figures", TABLE.replace("recompute", "measured"), ROW)
     table("two_units", TABLE.replace("recompute", "unit"), ROW)
@@ -621,6 +629,18 @@ def write_tables(folder):
     table("gpus", TABLE, ROW.replace("8,2,2,2,16", "1048576,1,1,1048576,1048576"))
     for name, plan in {"help": "--help", "over": "--pp 4 --seq-len 9", "model": "tiny", "flag": "--presicion bf16"}.items():
         table("plan_" + name, TABLE + ",plan", f"{ROW},{plan}")
+
+
+    table("plan_zero", TABLE + ",plan,zero", f"{ROW},--zero 3,1")
+    preset = ("preset,gpus,tp,pp,dp,batch,micro_batch,seq,measured,unit,gpu,platform,cp,zero,shard_replicas,layers",
+              "llama-tiny,8,1,1,8,16,1,64,0.5,batch_seconds,A100-80GB,,,3,,")
+    table("preset_layers", preset[0], preset[1] + "2")
+    table("preset_none", preset[0], preset[1].replace("llama-tiny", "") + "2")
+    table("preset_unknown", preset[0], preset[1].replace("llama-tiny", "llama-4"))
+    table("preset_flops", preset[0], preset[1].replace("batch_seconds", "tflops_per_gpu"))
+    table("preset_cp", preset[0], preset[1].replace(",,,3", ",,two,1"))
+    table("preset_groups", preset[0], preset[1].replace("3,,", "3,3,"))
+    table("preset_platform", preset[0], preset[1].replace("80GB,", "80GB,atlantis"))
 
 
 def write_profiles(folder):

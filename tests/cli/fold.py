@@ -59,6 +59,7 @@ SPREAD = [
     ("qwen3-30b-a3b", ["--gpus", 32, "--pp", 2, "--dp", 16, "--ep", 16, "--batch-size", 32], (16, 1)),
     ("llama3-8b", ["--gpus", 32, "--pp", 2, "--dp", 4, "--cp", 4, "--batch-size", 16], (16, 1)),
     ("llama3-8b", ["--gpus", 64, "--pp", 2, "--tp", 4, "--dp", 4, "--cp", 2, "--batch-size", 16, "--sequence-parallel", "--zero", 1], (8, 4)),
+    ("llama3-8b", ["--gpus", 16, "--dp", 16, "--batch-size", 16, "--zero", 1, "--overlap-allreduce"], (16, 1)),
     ("llama3-8b", ["--gpus", 24, "--dp", 24, "--batch-size", 48, "--zero", 3], (24, 1)),
     ("llama3-8b", ["--gpus", 160, "--dp", 160, "--batch-size", 160, "--zero", 3, "--prefetch", 2], (160, 1)),
     ("llama3-8b", ["--gpus", 16, "--dp", 16, "--batch-size", 32, "--zero", 3, "--offload", "--recompute", "layer"], (16, 1)),

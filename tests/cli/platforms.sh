@@ -70,7 +70,7 @@ result "a network in Gbit/s is the same platform as in eighths of it in GB/s"
 
 plan=("$ranvier" simulate "$fixtures/model_24_layers.json" --pp 4 --dp 4 --gpus 16 --batch-size 8
         --micro-batch-size 1 --ignore-memory)
-for preset in summit selene dgx-2h dgx-h100 pcie-box cloud-ethernet vtrain-a100 generic; do
+for preset in summit selene dgx-2h dgx-h100 pcie-box cloud-ethernet vtrain-a100 a100-roce h100-800g meta-24k perlmutter generic; do
         device=$(sed -n 's/.*"gpu": "\([^"]*\)".*/\1/p' "$here/../sim/platforms/$preset.json")
         make_profile "${device:-any}" 1 "$preset"
         "${plan[@]}" --profile "$folder/$preset.json" --platform $preset \

@@ -134,6 +134,46 @@ def check_memory(tap, folder):
     tap.ok(status == 0 and "not fit" not in out, "where all runs fit, nothing is said of memory", f"{out}{err}")
 
 
+def check_presets(tap, folder):
+    """Models by name, and what is shared: the plan is simulate's, whatever column says it. Two sources, a line each."""
+    plans = [(8, 8, 1, 3, 4), (8, 4, 2, 1, ""), (8, 8, 1, 3, "")]  # GPUs, dp, cp, zero, shard_replicas
+    common = ["--gpus", 8, "--micro-batch-size", 1, "--batch-size", 16, "--seq-len", 64, "--precision", "bf16", "--recompute",
+              "norms", "--schedule", "1f1b", "--p2p", "blocking", "--order", "replicas", "--cuda-graphs", "off", "--fusion", "on"]
+    rates, report = [], os.path.join(folder, "report.json")
+    for gpus, dp, cp, zero, groups in plans:
+        status, _, err = ranvier.run(["simulate", "llama-tiny", "--dp", dp, "--cp", cp, "--zero", zero, *common, *MACHINE,
+                                      *(["--shard-replicas", groups] if groups else []), "--report", report])
+        if status:
+            raise SystemExit(err)
+        with open(report) as file:
+            rates.append(16 * 64 / gpus / json.load(file)["batch_seconds"]["median"])
+    table, out_csv = os.path.join(folder, "presets.csv"), os.path.join(folder, "presets-out.csv")
+    write(table, "source,preset,profile,platform,gpus,tp,pp,dp,cp,zero,shard_replicas,batch,micro_batch,seq,precision,recompute,"
+                 "plan,unit,measured\n" +
+          "".join(f"{source},llama-tiny,{MACHINE[1]},{MACHINE[3]},{gpus},1,1,{dp},{cp},{zero},{groups},16,1,64,bf16,norms,"
+                  f"--fusion on,tokens_per_second_per_gpu,{2 * rate:.9g}\n"
+                  for source, (gpus, dp, cp, zero, groups), rate in zip(("ours", "theirs", "theirs"), plans, rates)))
+    status, out, err = ranvier.run(["validate", "--table", table, "--csv", out_csv])
+    errors = [float(row["error"]) for row in rows_of(out_csv)] if status == 0 else []
+    tap.ok(len(errors) == 3 and all(abs(error + 0.5) < 1e-6 for error in errors),
+           "of a preset tokens a second are those of simulate, with zero, cp and shard_replicas in columns", f"{errors}{out}{err}")
+    tap.ok("llama-tiny s64 b16 mb1 tp1 pp1 dp4 cp2 norms zero1" in out and "dp8 norms zero3 hsdp4" in out,
+           "such a run is called by its preset", out)
+    tap.ok(re.search(r"^ours +1 +50.00 % +-50.00 %", out, re.M) and re.search(r"^theirs +2 +50.00 %", out, re.M),
+           "each source has its errors", out)
+
+
+def check_sharded(tap, folder):
+    """The sharded runs are told, not held to anything; all of them are predicted, and quickly, because replicas fold."""
+    out_csv = os.path.join(folder, "sharded.csv")
+    table = os.path.join(TREE, "sim", "tables", "sharded.csv")
+    status, out, err = ranvier.run(["validate", "--summary", "--table", table, "--csv", out_csv])
+    with open(table) as file:
+        runs = sum(not line.startswith("#") for line in file) - 1
+    tap.ok(status == 0 and len(rows_of(out_csv)) == runs and "not predicted" not in out,
+           f"all {runs} published sharded runs are predicted", f"{out}{err}")
+
+
 def check_published(tap, folder):
     """What README says of the published runs; AxoNN's are told, not held to anything."""
     out_csv = os.path.join(folder, "published.csv")
@@ -161,6 +201,8 @@ def main():
         check_fitted(tap, folder, table)
         check_own_spelling(tap, folder, seconds)
         check_memory(tap, folder)
+        check_presets(tap, folder)
+        check_sharded(tap, folder)
         check_published(tap, folder)
     tap.end()
 

@@ -43,6 +43,7 @@ static void published_models_have_their_published_parameters(void **state)
                          /* Llama: as their model cards on Hugging Face count them */
                          {"llama2-7b", 6738415616},
                          {"llama2-13b", 13015864320},
+                         {"llama2-34b", 33743970304}, /* as Code Llama's 34B */
                          {"llama2-70b", 68976648192},
                          {"llama3-8b", 8030261248},
                          {"llama3.1-8b", 8030261248},

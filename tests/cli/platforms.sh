@@ -7,7 +7,7 @@ fixtures=$here/fixtures
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 . "$(dirname "$0")/tap.sh"
-echo 1..30
+echo 1..34
 
 # A platform made of the preset $1 by the Python in $2 on the document p, into $folder/$3.json.
 make_platform() {

@@ -44,7 +44,7 @@ int64_t memory_aligned(int64_t bytes)
         return (bytes + MEMORY_ALIGNMENT - 1) / MEMORY_ALIGNMENT * MEMORY_ALIGNMENT;
 }
 
-/* Zero 3: elements of the largest unit of blocks. */
+/* Zero 2 and 3: elements of the largest unit of blocks. */
 static int64_t largest_unit(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan)
 {
         const int each = max_int(plan->unit_layers, 1);
@@ -56,21 +56,28 @@ static int64_t largest_unit(const struct gpt *gpt, const struct stage *stage, co
         return largest;
 }
 
-/* Its buffers. */
-static void add_gathered(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
-                         struct memory_layout *layout)
+/* Its buffers, and those of embedding and head. */
+static struct memory_units units_bytes(const struct gpt *gpt, const struct memory_plan *plan,
+                                       const struct memory_unit_buffers *buffers, int64_t unit)
 {
         const struct partition_units u = partition_units(gpt);
-        const bool two = plan->end_buffers == 2;
+        const bool two = buffers->ends == 2;
         const int64_t e = work_element_bytes(&plan->work);
         const int64_t one = gpt->tied ? u.embedding + u.head : max_int64(u.embedding, u.head);
+        const int64_t ends[2] = {memory_aligned((two ? u.embedding : one) * e),
+                                 two ? memory_aligned(u.head * e) : 0};
+        return (struct memory_units){.ends = {ends[0], ends[1]},
+                                     .bytes = ends[0] + ends[1] + buffers->blocks * unit};
+}
+
+static void add_units(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                      struct memory_layout *layout)
+{
         if (!plan->gathered)
                 return;
-        layout->unit = memory_aligned(largest_unit(gpt, stage, plan) * e);
-        layout->ends[0] = memory_aligned((two ? u.embedding : one) * e);
-        layout->ends[1] = two ? memory_aligned(u.head * e) : 0;
-        layout->gathered = layout->ends[0] + layout->ends[1] + plan->weight_buffers * layout->unit;
-        layout->reduced = layout->ends[0] + layout->ends[1] + plan->unit_gradient_buffers * layout->unit;
+        layout->unit = memory_aligned(largest_unit(gpt, stage, plan) * work_element_bytes(&plan->work));
+        layout->gathered = units_bytes(gpt, plan, &plan->unit_weights, layout->unit);
+        layout->reduced = units_bytes(gpt, plan, &plan->unit_gradients, layout->unit);
 }
 
 static bool stage_has(const struct gpt *gpt, const struct stage *stage, enum layer layer)
@@ -125,6 +132,7 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         const int64_t wide_e = e > 4 ? e : 4;                   /* of what is never stored in 16 bits */
         const int64_t parameters = partition_parameters(gpt, stage);
         const int64_t sharded = plan->shard_parameters ? plan->shard_parameters : parameters;
+        const int64_t kept = memory_aligned((plan->gathered ? sharded : parameters) * e);
         const int64_t update = plan->update_parameters < sharded ? plan->update_parameters : sharded;
         const int chunk_layers = stage->layers / stage->chunks, parted = memory_deferred_layers(plan, stage);
         struct memory_layout layout = {
@@ -138,12 +146,13 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .deferred_block = bytes.deferred,
                 .deferred_lent = bytes.lent,
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
-                .parameters = memory_aligned((plan->gathered ? sharded : parameters) * e),
+                .weights = plan->whole_weights ? 0 : kept,
+                .gradients = kept,
                 .staged = memory_aligned(plan->staged_gradients * e),
                 .optimizer = memory_aligned(sharded * wide_e),
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
         };
-        add_gathered(gpt, stage, plan, &layout);
+        add_units(gpt, stage, plan, &layout);
         layout.slot = layout.embedded + chunk_layers * layout.block + layout.head;
         layout.deferred_output = bytes.output_lent ? layout.message : 0;
         layout.deferred = layout.deferred_embedded + parted * layout.deferred_block + layout.deferred_lent +
@@ -224,8 +233,8 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         struct memory_layout layout = memory_layout(gpt, stage, plan);
         *bytes = (struct memory_bytes){0};
         int64_t *device = bytes->in[MEMORY_DEVICE];
-        device[MEMORY_WEIGHTS] = layout.parameters + layout.gathered;
-        device[MEMORY_GRADIENTS] = layout.parameters + layout.reduced;
+        device[MEMORY_WEIGHTS] = layout.weights + layout.gathered.bytes;
+        device[MEMORY_GRADIENTS] = layout.gradients + layout.reduced.bytes;
         if (work_mixed(&plan->work))
                 count_master(&layout, plan, bytes);
         else

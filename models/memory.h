@@ -84,11 +84,15 @@ struct memory_plan {
         /* Zero: elements of the replica's own arrays of the optimizer; 0: they are as long as the
          * parameters. */
         int64_t shard_parameters;
-        /* Zero 3: weights and gradients are that long too, and layers are gathered whole: so many blocks at
-         * once, as one unit (0: 1), in so many buffers for the embedding and the head (1: in one, or, tied,
-         * as one unit) and for the weights, and the gradients, of units of blocks. */
-        bool gathered;
-        int unit_layers, end_buffers, weight_buffers, unit_gradient_buffers;
+        /* Zero 2 and 3: gradients are that long too, and with 3 weights, and passes work in buffers of whole
+         * units: so many blocks at once, as one unit (0: 1), in so many buffers for the embedding and the
+         * head (1: in one, or, tied, as one unit) and for units of blocks. Zero 2: `whole_weights`, all
+         * weights are in such buffers alone. */
+        bool gathered, whole_weights;
+        int unit_layers;
+        struct memory_unit_buffers {
+                int ends, blocks;
+        } unit_weights, unit_gradients;
         /* Master parameters and moments lie in host memory; this needs mixed precision. */
         bool offload;
         /* Offloaded: the most parameters of one update, and how many updates have buffers on the device. */
@@ -123,12 +127,15 @@ struct memory_layout {
         /* Inputs (first stage) and targets (last), each, on the device and on the host: all micro-batches,
          * int32. */
         int64_t tokens;
-        /* The flat buffer of the stage's parameters as stored (zero 3: of the replica's share); gradients
-         * have one of the same size. */
-        int64_t parameters;
-        /* Zero 3: one buffer of a unit of blocks (the largest), and those of the embedding and the head, of
-         * which the second may be 0; all buffers of weights; and of gradients. Else 0. */
-        int64_t unit, ends[2], gathered, reduced;
+        /* The flat buffers of the stage's weights and gradients as stored (zero 3: of the replica's share;
+         * zero 2: of weights none, of gradients the share). */
+        int64_t weights, gradients;
+        /* Zero 2 and 3: one buffer of a unit of blocks (the largest); and of the units' weights, and of their
+         * gradients, those of the embedding and the head, of which the second may be 0, and all. Else 0. */
+        int64_t unit;
+        struct memory_units {
+                int64_t ends[2], bytes;
+        } gathered, reduced;
         /* One flat fp32 buffer with an element a parameter (zero: of the replica's share): a moment, or in
          * mixed precision master parameters or gradients. */
         int64_t optimizer;

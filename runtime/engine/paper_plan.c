@@ -616,10 +616,10 @@ static void join_updates(struct batch *b, double min)
         }
 }
 
-/* With overlapping all-reduces, zero 3 and staged messages what follows the pipeline is not apart. */
+/* With overlapping all-reduces, zero 2 and 3, and staged messages what follows the pipeline is not apart. */
 static bool is_apart(const struct plan *plan)
 {
-        return !plan->overlap_allreduce && plan->zero != 3 && !plan->stage_messages;
+        return !plan->overlap_allreduce && plan->zero < 2 && !plan->stage_messages;
 }
 
 /* All that the pipeline's run follows from, if activations stay where they are. */

@@ -359,7 +359,7 @@ static int price_gradients(struct pricing *pricing, const struct core_units *uni
         return rc;
 }
 
-/* Zero 3: a part of each pass is a unit. */
+/* Zero 2 and 3: a part of each pass is a unit. */
 static int price_gathered(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
         const struct core_stage stage = options_core_stage(pricing->options, chunk->index, 0);
@@ -474,7 +474,7 @@ static int price_chunk(struct pricing *pricing, const struct stage *chunk)
                 }
         if (pricing->chunk_count < MAX_CHUNKS)
                 pricing->chunks[pricing->chunk_count++] = *chunk;
-        return pricing->plan.zero == 3 ? price_gathered(pricing, chunk, price)
+        return pricing->plan.zero >= 2 ? price_gathered(pricing, chunk, price)
                                        : price_passes(pricing, chunk, price);
 }
 
@@ -641,7 +641,7 @@ bool price_more(const struct price_list *list, int stage, const struct op *op)
         return op->segment + 1 < price_pass_of(list, stage, op)->parts;
 }
 
-/* Zero 3: what a unit's backward does with its gradients first. */
+/* Zero 2 and 3: what a unit's backward does with its gradients first. */
 static double begin_seconds(const struct stage_price *price, const struct op *op)
 {
         if (op->begins == GRADIENTS_ADD)

@@ -114,16 +114,19 @@ static void *allocate(const struct nn_stage *nn, enum memory_space space, enum m
 
 static bool allocate_parameters(struct nn_stage *nn)
 {
-        const int64_t bytes = nn->layout.parameters;
+        const struct memory_layout *l = &nn->layout;
         bool ok = true;
-        nn->weights = allocate(nn, MEMORY_DEVICE, MEMORY_WEIGHTS, bytes, &ok);
-        nn->gradients = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, bytes, &ok);
+        if (!nn->plan.whole_weights)
+                nn->weights = allocate(nn, MEMORY_DEVICE, MEMORY_WEIGHTS, l->weights, &ok);
+        nn->gradients = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, l->gradients, &ok);
         nn->pass_weights = nn->weights;
         nn->pass_gradients = nn->gradients;
         if (nn->plan.gathered) {
-                nn->gathered = allocate(nn, MEMORY_DEVICE, MEMORY_WEIGHTS, nn->layout.gathered, &ok);
-                nn->reduced = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, nn->layout.reduced, &ok);
+                nn->gathered = allocate(nn, MEMORY_DEVICE, MEMORY_WEIGHTS, l->gathered.bytes, &ok);
+                nn->reduced = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, l->reduced.bytes, &ok);
         }
+        if (nn->plan.whole_weights)
+                nn->weights = nn->gathered;
         return ok;
 }
 

@@ -35,7 +35,8 @@ struct nn_collective {
 
 struct nn_exec;
 /* With ZeRO: this replica updates the parameters [offset, offset + count), and the arrays of its
- * optimizer have them from `place` on; with ZeRO-3 its weights and gradients too. In the order of places. */
+ * optimizer have them from `place` on; with ZeRO-2 its gradients too, with ZeRO-3 its weights as well. In the
+ * order of places. */
 struct nn_own {
         int64_t offset, count, place;
 };
@@ -51,12 +52,15 @@ struct nn_stage {
         struct tensor *tensors; /* [tensor_count], as partition_tensors lists them */
         int tensor_count;
         int64_t parameters; /* elements of all tensors */
-        /* Elements of the flat buffers: that many, but with ZeRO-3 those of this replica's shares. */
+        /* Elements of gradients, and of weights: that many, but with ZeRO-2 and 3 those of this replica's
+         * shares. */
         int64_t kept;
-        /* One flat buffer each, in which a tensor begins at its offset; with ZeRO-3 the shares are at their
-         * places. Gradients begin as zeros. */
+        /* One flat buffer each, in which a tensor begins at its offset; with ZeRO-2 and 3 the shares are at
+         * their places. Gradients begin as zeros. But with ZeRO-2 `weights` are those in `gathered`, all of
+         * them (nn_weight_place). */
         void *weights, *gradients;
-        /* ZeRO-3: the buffers of whole units' weights and gradients (nn_unit_weights, nn_unit_gradients). */
+        /* ZeRO-2 and 3: the buffers of whole units' weights and gradients (nn_unit_weights,
+         * nn_unit_gradients). */
         char *gathered, *reduced;
         /* What passes read, and add to: the flat buffers, or those of the unit that is computed; and where
          * each tensor begins there, in elements [tensor_count]. */
@@ -201,7 +205,7 @@ bool nn_backward_part(struct nn_stage *, int micro_batch, int input, int slot, i
 void nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
                       const struct partition_span *span);
 
-/* ZeRO-3: the unit of a pass that a call computes, and its buffers (core_gathers): `nth` counts the units in
+/* ZeRO-2 and 3: the unit of a pass that a call computes, and its buffers (core_gathers): `nth` counts the units in
  * the order of a forward, the embedding first, then `layers` blocks at once, then the head. */
 struct nn_unit {
         int nth, weights, gradients;
@@ -216,6 +220,10 @@ int64_t nn_unit_elements(const struct nn_stage *, int nth);
 /* Return the address of one of those buffers. */
 void *nn_unit_weights(const struct nn_stage *, int buffer);
 void *nn_unit_gradients(const struct nn_stage *, int buffer);
+/* ZeRO-2: return at which element of nn->weights such a buffer begins, and where parameter `offset` is; of the
+ * `count` parameters from there on that many are one behind the other, which then is their count. */
+int64_t nn_unit_begin(const struct nn_stage *, int buffer);
+int64_t nn_weight_place(const struct nn_stage *, int64_t offset, int64_t *count);
 /* These enqueue a forward or backward as nn_forward and nn_backward do, of one unit. The units of a pass must
  * follow each other. */
 void nn_forward_unit(struct nn_stage *, const struct nn_unit *unit, int micro_batch, int slot,

@@ -336,22 +336,51 @@ void pass_offsets(struct nn_stage *nn)
         }
 }
 
-static char *unit_buffer(const struct nn_stage *nn, char *buffers, int which)
+/* Where the nth of some buffers begins, of which `ends` are for the embedding and the head. */
+static int64_t unit_place(const struct nn_stage *nn, const struct memory_units *units, int ends, int nth)
 {
-        const struct memory_layout *l = &nn->layout;
-        const int ends = nn->plan.end_buffers;
-        return buffers +
-               (which < ends ? which * l->ends[0] : l->ends[0] + l->ends[1] + (which - ends) * l->unit);
+        const int64_t *bytes = units->ends;
+        return nth < ends ? nth * bytes[0] : bytes[0] + bytes[1] + (nth - ends) * nn->layout.unit;
 }
 
 void *nn_unit_weights(const struct nn_stage *nn, int buffer)
 {
-        return unit_buffer(nn, nn->gathered, buffer);
+        return nn->gathered + unit_place(nn, &nn->layout.gathered, nn->plan.unit_weights.ends, buffer);
 }
 
 void *nn_unit_gradients(const struct nn_stage *nn, int buffer)
 {
-        return unit_buffer(nn, nn->reduced, buffer);
+        return nn->reduced + unit_place(nn, &nn->layout.reduced, nn->plan.unit_gradients.ends, buffer);
+}
+
+int64_t nn_unit_begin(const struct nn_stage *nn, int buffer)
+{
+        return unit_place(nn, &nn->layout.gathered, nn->plan.unit_weights.ends, buffer) /
+               work_element_bytes(&nn->plan.work);
+}
+
+/* Blocks lie between the embedding and the head; a tied head's own are behind the embedding in its buffer. */
+int64_t nn_weight_place(const struct nn_stage *nn, int64_t offset, int64_t *count)
+{
+        const struct partition_units u = partition_units(&nn->gpt);
+        const int64_t head = nn->parameters - u.head;
+        const int ends = nn->plan.unit_weights.ends;
+        int64_t begin = 0, end = u.embedding, at = 0;
+        if (offset >= head) {
+                begin = head;
+                end = nn->parameters;
+                at = nn->gpt.tied ? u.embedding : nn_unit_begin(nn, ends - 1);
+        } else if (offset >= u.embedding) {
+                int nth = 0;
+                for (; end <= offset; nth++) {
+                        const struct partition_span span = unit_span(nn, nth + 1);
+                        begin = end;
+                        end = partition_block_offset(&nn->gpt, &nn->stage, span.top + 1);
+                }
+                at = nn_unit_begin(nn, ends + nth - 1);
+        }
+        *count = *count < end - offset ? *count : end - offset;
+        return at + offset - begin;
 }
 
 void nn_forward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int slot,

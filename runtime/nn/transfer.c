@@ -126,13 +126,27 @@ static bool own_next(const struct nn_stage *nn, struct own *own)
         return false;
 }
 
+/* Whether this replica has all weights. */
+static bool has_weights(const struct nn_stage *nn)
+{
+        return !nn->plan.gathered || nn->plan.whole_weights;
+}
+
+/* Where weights from parameter `offset` on are, and how many of `count` follow each other there. */
+static void *weights_at(const struct nn_stage *nn, int64_t offset, int64_t *count)
+{
+        return nn_at(nn, nn->weights, nn->plan.whole_weights ? nn_weight_place(nn, offset, count) : offset);
+}
+
 /* As they are stored: all of them or, with ZeRO-3, what this replica has. */
 static void write_weights(struct nn_stage *nn, int64_t offset, int64_t count, const char *values)
 {
         const int64_t e = work_element_bytes(&nn->plan.work);
-        if (!nn->plan.gathered)
-                to_device(nn, nn_at(nn, nn->weights, offset), values, count * e);
-        for (struct own own = own_begin(offset, count); nn->plan.gathered && own_next(nn, &own);)
+        for (int64_t at = 0, here = count; has_weights(nn) && at < count; at += here, here = count - at) {
+                void *weights = weights_at(nn, offset + at, &here);
+                to_device(nn, weights, values + at * e, here * e);
+        }
+        for (struct own own = own_begin(offset, count); !has_weights(nn) && own_next(nn, &own);)
                 to_device(nn, nn_at(nn, nn->weights, own.place), values + own.at * e, own.count * e);
 }
 
@@ -171,11 +185,13 @@ static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float
 {
         /* Half precision is read only where it is trained. */
         assert(nn->master || !work_mixed(&nn->plan.work));
-        const bool whole = !nn->master && !nn->plan.gathered;
+        const bool whole = !nn->master && has_weights(nn);
         const real *kept = nn->master ? nn->master : nn->weights;
-        if (whole)
-                to_host(nn, full, nn_at(nn, nn->weights, offset), count * (int64_t)sizeof *full);
-        else if (nn->own)
+        for (int64_t at = 0, here = count; whole && at < count; at += here, here = count - at) {
+                const void *weights = weights_at(nn, offset + at, &here);
+                to_host(nn, full + at, weights, here * (int64_t)sizeof *full);
+        }
+        if (!whole && nn->own)
                 memset(full, 0, (size_t)count * sizeof *full);
         for (struct own own = own_begin(offset, count); !whole && own_next(nn, &own);)
                 if (nn->plan.offload)

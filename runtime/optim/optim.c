@@ -74,10 +74,11 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
                                     .weight_decay = optim->weight_decay,
                                     .step = step + 1 - optim->skipped};
         const double *scale = &nn->scalars[NN_GRADIENT_SCALE];
-        void *weights = nn_at(nn, nn->weights, offset), *gradients = nn_at(nn, nn->gradients, offset);
+        const int64_t kept = nn->plan.gathered ? place : offset; /* where gradients are */
+        void *weights = nn_at(nn, nn->weights, offset), *gradients = nn_at(nn, nn->gradients, kept);
         if (!work_mixed(&nn->plan.work)) {
                 kernels_adamw(nn->device, weights, gradients, nn->adam_m + place, nn->adam_v + place, NULL,
-                              nn->ranges, scale, offset, count, &adamw);
+                              nn->ranges, scale, kept, count, &adamw);
                 return;
         }
         struct nn_bucket b;
@@ -88,7 +89,7 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
                                        nn->adam_v + place};
         kernels_unscale(nn->device, b.gradients, gradients, scale, count);
         kernels_adamw(nn->device, b.master, b.gradients, b.adam_m, b.adam_v, weights, nn->ranges, NULL,
-                      offset, count, &adamw);
+                      kept, count, &adamw);
 }
 
 void loss_scaler_init(struct loss_scaler *scaler, enum dtype dtype)

@@ -315,7 +315,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .blocking = o->blocking,
                 .overlap_allreduce = o->overlap_allreduce && replicas > 1,
                 .zero = replicas > 1 ? o->zero : 0, /* one replica shares with nobody */
-                .sharers = o->zero == 3 && o->shard_replicas < replicas ? o->shard_replicas : 0,
+                .sharers = o->zero >= 2 && o->shard_replicas < replicas ? o->shard_replicas : 0,
                 .unit_layers = o->unit_layers,
                 .prefetch = o->prefetch,
                 .gathered = o->gather_each == GATHER_EACH_BATCH ? GATHERED_FOR_BATCH
@@ -366,7 +366,7 @@ static struct core_units units_of(const struct options *o, const struct stage *s
                                    .head = units.head};
 }
 
-/* Zero 3: a replica's shares of all units. */
+/* Zero 2 and 3: a replica's shares of all units. */
 static int64_t kept_parameters(const struct plan *plan, const struct core_units *units)
 {
         return core_unit_place(plan, units, core_units_of(plan, units).all);
@@ -381,7 +381,7 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
                                   .expert_parameters = partition_expert_parameters(&o->gpt, &stage),
                                   .slot_bytes = memory_layout(&o->gpt, &stage, &memory).slot};
         const struct plan plan = options_plan(o, false);
-        if (plan.zero == 3) {
+        if (plan.zero >= 2) {
                 part.units = units_of(o, &stage);
                 part.parameters = kept_parameters(&plan, &part.units);
         }
@@ -406,7 +406,7 @@ static int64_t shard_parameters(const struct plan *plan, const struct options *o
         return regions_elements(&regions);
 }
 
-/* Zero 3: what a replica keeps, and buffers of units. */
+/* Zero 2 and 3: what a replica keeps, and buffers of units. */
 static void add_gathers(const struct plan *plan, const struct options *o, const struct stage *stage,
                         struct memory_plan *memory)
 {
@@ -415,9 +415,10 @@ static void add_gathers(const struct plan *plan, const struct options *o, const 
         memory->gathered = true;
         memory->shard_parameters = kept_parameters(plan, &units);
         memory->unit_layers = o->unit_layers;
-        memory->end_buffers = gathers.ends;
-        memory->weight_buffers = gathers.weights;
-        memory->unit_gradient_buffers = gathers.gradients;
+        memory->whole_weights = plan->zero == 2;
+        memory->unit_weights = (struct memory_unit_buffers){gathers.weights.ends, gathers.weights.blocks};
+        memory->unit_gradients =
+                (struct memory_unit_buffers){gathers.gradients.ends, gathers.gradients.blocks};
 }
 
 struct memory_plan options_memory(const struct options *o, int stage)
@@ -444,7 +445,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .update_parameters = o->offload ? core_update_parameters(&plan, parameters) : 0,
                 .update_buffers = o->offload ? PLAN_UPDATE_BUFFERS : 0,
         };
-        if (plan.zero == 3)
+        if (plan.zero >= 2)
                 add_gathers(&plan, o, &part, &memory);
         return memory;
 }

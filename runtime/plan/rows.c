@@ -211,16 +211,8 @@ static void write_recompute(const struct options *o, char *text, size_t size)
 
 static int parse_zero(struct options *o, const char *text, struct rv_error_info *err)
 {
-        static const char *const names[] = {"0", "1", "3", NULL};
-        static const int stages[] = {0, 1, 3};
-        if (strcmp(text, "2") == 0)
-                return rv_fail(err, RV_ENOTBUILT,
-                               "--zero 2 is not built yet: --zero 1 shares the optimizer among the replicas, "
-                               "and --zero 3 parameters and gradients too");
-        int which = 0, rc = parse_name("--zero", text, names, &which, err);
-        if (rc == 0)
-                o->zero = stages[which];
-        return rc;
+        static const char *const names[] = {"0", "1", "2", "3", NULL};
+        return parse_name("--zero", text, names, &o->zero, err);
 }
 
 static int parse_memory(struct options *o, const char *option, const char *text, enum memory_space space,
@@ -275,6 +267,11 @@ static bool has_replicas(const struct options *o)
 static bool gathers_units(const struct options *o)
 {
         return o->zero == 3 && has_replicas(o);
+}
+
+static bool reduces_units(const struct options *o)
+{
+        return o->zero >= 2 && has_replicas(o);
 }
 
 static bool has_stages_and_replicas(const struct options *o)
@@ -388,8 +385,8 @@ static const struct flag flags[] = {
                     .sentence = "{schedule} with --ep above 1 is not built yet"},
                    {{{"ep", ABOVE, 1}, {"overlap-allreduce", IS, true}}, .code = RV_ENOTBUILT,
                     .sentence = "--overlap-allreduce with --ep above 1 is not built yet"},
-                   {{{"ep", ABOVE, 1}, {"zero", IS, 3}}, .code = RV_ENOTBUILT,
-                    .sentence = "--zero 3 with --ep above 1 is not built yet"})},
+                   {{{"ep", ABOVE, 1}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "{zero} with --ep above 1 is not built yet"})},
         {.name = "cp", .argument = "C", .scope = FLAG_OF_ONE, AT(STORE_INT, cp), FROM(1, PROGRAM_CONTEXT_RANKS),
          .help = "Context parallelism: over how many ranks each sequence is spread (default 1), D x C replicas in all; "
                  "each rank has two pieces of 2 C, one from either end of the sequence, and attention exchanges keys "
@@ -411,8 +408,8 @@ static const struct flag flags[] = {
                     .sentence = "--offload-activations with --cp above 1 is not built yet"},
                    {{{"cp", ABOVE, 1}, {"overlap-allreduce", IS, true}}, .code = RV_ENOTBUILT,
                     .sentence = "--overlap-allreduce with --cp above 1 is not built yet"},
-                   {{{"cp", ABOVE, 1}, {"zero", IS, 3}}, .code = RV_ENOTBUILT,
-                    .sentence = "--zero 3 with --cp above 1 is not built yet"})},
+                   {{{"cp", ABOVE, 1}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "{zero} with --cp above 1 is not built yet"})},
         {.name = "cp-exchange", .argument = "HOW", .scope = FLAG_OF_MANY, AT(STORE_INT, cp_exchange),
          .names = context_exchanges, .report = REPORT_IF_SET,
          .help = "With --cp: keys and values go from rank to rank in a ring (default), beside attention to those that are "
@@ -585,8 +582,8 @@ static const struct flag flags[] = {
          .names = routes,
          .help = "The route of all-reduces of gradients, as for --messages",
          .sweep = SWEEP_FIXED,
-         CONFLICTS({{{"allreduce", IS, ROUTE_STAGED}, {"zero", IS, 3}}, .code = RV_ENOTBUILT,
-                    .sentence = "--allreduce staged with --zero 3 is not built yet"})},
+         CONFLICTS({{{"allreduce", IS, ROUTE_STAGED}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "--allreduce staged with {zero} is not built yet"})},
         {.name = "p2p", .argument = "HOW", .scope = FLAG_OF_MANY, AT(STORE_BOOL, blocking),
          .names = ways_of_messages,
          .help = "async, the default: a stage computes while messages are under way; blocking: it sends and receives "
@@ -611,9 +608,10 @@ static const struct flag flags[] = {
         {.name = "zero", .argument = "STAGE", .scope = FLAG_OF_MANY, AT(STORE_INT, zero), .parse = parse_zero,
          .propose = propose_zero,
          .help = "What the replicas share between them: 0, nothing, the default; 1: the optimizer (each updates its "
-                 "part of the parameters; gradients are reduce-scattered, weights all-gathered); 3: weights and "
-                 "gradients too, which are gathered and reduced layer by layer (FSDP; for --pp 1 and --tp 1)",
-         LIST(.argument = "STAGE,...", .help = "What replicas share, such as 0,1 (default 0)", .all = VALUES(0, 1, 3),
+                 "part of the parameters; gradients are reduce-scattered, weights all-gathered); 2: gradients too, "
+                 "which are reduced layer by layer beside backwards; 3: weights as well, which are gathered layer by "
+                 "layer (FSDP). 2 and 3 are for --pp 1 and --tp 1",
+         LIST(.argument = "STAGE,...", .help = "What replicas share, such as 0,1 (default 0)", .all = VALUES(0, 1, 2, 3),
               .megatron = VALUES(0, 1), .matters = has_replicas, .label = "zero %s", .label_default = true),
          CONFLICTS({{{"zero", IS, 3}, {"pp", ABOVE, 1}}, .code = RV_EPLAN,
                     .sentence = "--zero 3 is for --pp 1 and --tp 1: its replicas, here of {pp} and {tp}, gather every "
@@ -621,26 +619,31 @@ static const struct flag flags[] = {
                    {{{"zero", IS, 3}, {"tp", ABOVE, 1}}, .code = RV_EPLAN,
                     .sentence = "--zero 3 is for --pp 1 and --tp 1: its replicas, here of {pp} and {tp}, gather every "
                                 "layer whole"},
-                   {{{"zero", IS, 3}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
-                    .sentence = "{schedule} with --zero 3 is not built yet"},
+                   {{{"zero", IS, 2}, {"pp", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "--zero 2 with {pp} is not built yet: it is for --pp 1 and --tp 1"},
+                   {{{"zero", IS, 2}, {"tp", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "--zero 2 with {tp} is not built yet: it is for --pp 1 and --tp 1"},
+                   {{{"zero", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
+                    .sentence = "{schedule} with {zero} is not built yet"},
                    {{{"zero", IS, 3}, {"offload-activations", IS, true}}, .also = goes_by_arrival, .code = RV_EPLAN,
                     .sentence = "--zero 3 --offload-activations needs a schedule whose order is fixed, such as 1f1b: "
                                 "<schedule> works on whatever is back first, on which replicas could disagree"})},
         {.name = "unit-layers", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, unit_layers),
          FROM(1, LARGEST_LAYERS), .report = REPORT_IF_CHANGED,
-         .help = "With --zero 3: blocks that are gathered at once, as one unit (default 1)",
-         LIST(.argument = "N,N,...", .help = "With --zero 3: blocks of a unit (default 1)", .all = VALUES(1),
-              .megatron = VALUES(1), .matters = gathers_units, .label = "%s layers a unit"),
-         CONFLICTS({{{"unit-layers", ABOVE, 1}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
-                    .sentence = "{unit-layers} is for --zero 3, which gathers layers", .unpaired = true})},
+         .help = "With --zero 2 and 3: blocks that are reduced, and gathered, at once, as one unit (default 1)",
+         LIST(.argument = "N,N,...", .help = "With --zero 2 and 3: blocks of a unit (default 1)", .all = VALUES(1),
+              .megatron = VALUES(1), .matters = reduces_units, .label = "%s layers a unit"),
+         CONFLICTS({{{"unit-layers", ABOVE, 1}, {"zero", BELOW, 2}}, .code = RV_EPLAN,
+                    .sentence = "{unit-layers} is for --zero 2 and 3, which reduce or gather layers",
+                    .unpaired = true})},
         {.name = "shard-replicas", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, shard_replicas),
          FROM(1, LARGEST_GRID), .report = REPORT_IF_SET,
-         .help = "With --zero 3, hybrid shards (HSDP): groups of N replicas of neighbouring numbers share parameters, and "
+         .help = "With --zero 2 and 3, hybrid shards (HSDP): groups of N replicas of neighbouring numbers share parameters, and "
                  "replicas of different groups sum what they have alike once a batch (default: all replicas share); N "
                  "must divide D",
          .sweep = SWEEP_FIXED,
-         CONFLICTS({{{"shard-replicas", ABOVE, 0}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
-                    .sentence = "{shard-replicas} is for --zero 3, which shares parameters", .unpaired = true})},
+         CONFLICTS({{{"shard-replicas", ABOVE, 0}, {"zero", BELOW, 2}}, .code = RV_EPLAN,
+                    .sentence = "{shard-replicas} is for --zero 2 and 3, which share gradients", .unpaired = true})},
         {.name = "prefetch", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, prefetch),
          FROM(0, LARGEST_LAYERS), .report = REPORT_IF_CHANGED,
          .help = "With --zero 3: units whose weights are gathered ahead, beside the work of the one before (default 1; "
@@ -663,13 +666,14 @@ static const struct flag flags[] = {
                                 "anyway", .unpaired = true})},
         {.name = "gather-each", .argument = "WHAT", .scope = FLAG_OF_MANY, AT(STORE_INT, gather_each),
          .names = times_to_gather, .report = REPORT_IF_CHANGED,
-         .help = "With --zero 3: weights are gathered, and gradients reduced, for each micro-batch, the default, or once "
-                 "a batch: then both are whole until its end",
-         LIST(.argument = "WHAT,...", .help = "With --zero 3: what layers are gathered for, micro-batch (default), batch, "
-              "or both in a list", .all = VALUES(GATHER_EACH_MICRO_BATCH), .megatron = VALUES(GATHER_EACH_MICRO_BATCH),
-              .matters = gathers_units, .label = "each %s"),
-         CONFLICTS({{{"gather-each", IS, GATHER_EACH_BATCH}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
-                    .sentence = "{gather-each} is for --zero 3, which gathers layers", .unpaired = true})},
+         .help = "With --zero 2 and 3: gradients are reduced, and with 3 weights gathered, for each micro-batch, the "
+                 "default, or once a batch: then they are whole until its end",
+         LIST(.argument = "WHAT,...", .help = "With --zero 2 and 3: what layers are reduced and gathered for, micro-batch "
+              "(default), batch, or both in a list", .all = VALUES(GATHER_EACH_MICRO_BATCH), .megatron = VALUES(GATHER_EACH_MICRO_BATCH),
+              .matters = reduces_units, .label = "each %s"),
+         CONFLICTS({{{"gather-each", IS, GATHER_EACH_BATCH}, {"zero", BELOW, 2}}, .code = RV_EPLAN,
+                    .sentence = "{gather-each} is for --zero 2 and 3, which reduce or gather layers",
+                    .unpaired = true})},
         {.name = "order", .argument = "WHICH", .scope = FLAG_OF_MANY, AT(STORE_INT, order), .names = orders,
          .help = "Which ranks are neighbours, after the shards of a stage: stages of a pipeline (default), or "
                  "replicas of a stage",

@@ -125,8 +125,8 @@ static void inject_overflow(struct driver_real *d, int token)
 static void check_overflow(struct driver_real *d, int token)
 {
         const struct op *op = &d->ops[token];
-        /* Zero 3: they are sums already, of all or of a group, which have overflowed if anything has. */
-        const int to_sum = d->plan.zero == 3 ? d->plan.dp / plan_share_ranks(&d->plan) : d->plan.dp;
+        /* Zero 2 and 3: they are sums already, of all or of a group, which have overflowed if anything has. */
+        const int to_sum = d->plan.zero >= 2 ? d->plan.dp / plan_share_ranks(&d->plan) : d->plan.dp;
         optim_check_overflow(d->nn, op->offset, op->count,
                              optim_overflow_limit(to_sum, d->nn->plan.work.dtype));
         d->device->ops->record(d->device, DEVICE_COMPUTE, token);
@@ -162,7 +162,7 @@ static bool issue_pass(struct driver_real *d, const struct op *op)
 _Static_assert((int)GRADIENTS_CLEAR == (int)NN_CLEAR && (int)GRADIENTS_LOAD == (int)NN_LOAD,
                "what a unit's backward begins with is the same in the core and in nn");
 
-/* Zero 3: a part is a unit. */
+/* Zero 2 and 3: a part is a unit. */
 static void issue_unit(struct driver_real *d, const struct op *op)
 {
         struct nn_stage *nn = d->nn;
@@ -186,7 +186,7 @@ static void issue_unit(struct driver_real *d, const struct op *op)
 
 static void issue_part(struct driver_real *d, struct op *op)
 {
-        if (d->plan.zero == 3) {
+        if (d->plan.zero >= 2) {
                 issue_unit(d, op);
                 return;
         }
@@ -196,6 +196,12 @@ static void issue_part(struct driver_real *d, struct op *op)
         op->group = price_group(d->nn->collective->kind);
         op->beside = d->nn->collective->beside;
         op->joins = d->nn->collective->kind == KERNEL_JOIN;
+}
+
+static void issue_update(struct driver_real *d, const struct op *op)
+{
+        const int64_t begin = op->gathered < 0 ? 0 : nn_unit_begin(d->nn, op->gathered);
+        optim_update(d->nn, d->optim, d->step, begin + op->offset, op->place, op->count, op->buffer);
 }
 
 static void issue_compute(struct driver_real *d, const struct op *op)
@@ -216,7 +222,7 @@ static void issue_compute(struct driver_real *d, const struct op *op)
                 break;
         default:
                 assert(op->kind == OP_UPDATE);
-                optim_update(d->nn, d->optim, d->step, op->offset, op->place, op->count, op->buffer);
+                issue_update(d, op);
         }
         d->device->ops->record(d->device, DEVICE_COMPUTE, op->serial);
 }
@@ -382,14 +388,16 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
         }
 }
 
-/* Zero 3: a unit's weights, from the replicas' shares of them, or its gradients, to these. */
+/* Zero 2 and 3: a unit's weights, from the replicas' shares of them, which with zero 2 are at their place among
+ * them, or its gradients, to these. */
 static void issue_unit_collective(struct driver_real *d, const struct op *op)
 {
         const struct net_ops *net = d->net->ops;
         struct nn_stage *nn = d->nn;
         const enum net_group group = op->group == GROUP_SHARERS ? NET_SHARERS : NET_DATA;
         if (op->kind == OP_ALL_GATHER)
-                net->iall_gather(d->net, nn_unit_weights(nn, op->gathered), nn_at(nn, nn->weights, op->place),
+                net->iall_gather(d->net, nn_unit_weights(nn, op->gathered),
+                                 d->plan.zero == 2 ? NULL : nn_at(nn, nn->weights, op->place),
                                  op->count, stored_type(d), group, op->serial);
         else
                 net->ireduce_scatter(d->net, nn_unit_gradients(nn, op->reduced),
@@ -403,7 +411,7 @@ static bool counted_elsewhere(const struct plan *plan, int rank)
         if (plan->zero == 1)
                 return false;
         return plan_replica(plan, rank) >=
-               (plan->zero == 3 ? plan_share_ranks(plan) : plan_expert_ranks(plan));
+               (plan->zero >= 2 ? plan_share_ranks(plan) : plan_expert_ranks(plan));
 }
 
 static void issue_collective(struct driver_real *d, const struct op *op)
@@ -415,7 +423,7 @@ static void issue_collective(struct driver_real *d, const struct op *op)
                                                 [GROUP_SHARE_DATA] = NET_SHARE_DATA};
         const struct net_ops *net = d->net->ops;
         double *scalars = d->nn->scalars;
-        if (op_of_pass(op)) {
+        if (op->gathered >= 0 || op->reduced >= 0) {
                 issue_unit_collective(d, op);
                 return;
         }

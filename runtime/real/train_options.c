@@ -281,8 +281,9 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         int rc = check_grid(&s->plan, net->ranks, err);
         if (rc == 0)
                 rc = resolve_plan(s, net->ranks, err);
-        if (rc == 0 && s->plan.zero == 3 && strcmp(options_device(&s->plan), "cuda") == 0)
-                return rv_fail(err, RV_ENOTBUILT, "--zero 3 --device cuda is not built yet; --device cpu is");
+        if (rc == 0 && s->plan.zero >= 2 && strcmp(options_device(&s->plan), "cuda") == 0)
+                return rv_fail(err, RV_ENOTBUILT, "--zero %d --device cuda is not built yet; --device cpu is",
+                               s->plan.zero);
         if (rc == 0 && s->plan.ep > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
                 return rv_fail(err, RV_ENOTBUILT, "--ep %d --device cuda is not built yet; --device cpu is",
                                s->plan.ep);

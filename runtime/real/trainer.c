@@ -74,7 +74,7 @@ static void share_chunks(struct trainer *t, const struct core_stage *stage)
         }
 }
 
-/* Zero: tells the stage which parameters it updates, with zero 3 those that it keeps. */
+/* Zero: tells the stage which parameters it updates, with zero 2 and 3 those that it keeps. */
 static int open_shares(struct trainer *t, struct rv_error_info *err)
 {
         if (!t->plan.zero)
@@ -82,11 +82,11 @@ static int open_shares(struct trainer *t, struct rv_error_info *err)
         const struct core_stage stage = core_stage(t);
         const struct regions regions = regions_of(&t->plan, &stage);
         const int most =
-                t->plan.zero == 3 ? core_units_of(&t->plan, &stage.units).all + 1 : regions_chunks(&regions);
+                t->plan.zero >= 2 ? core_units_of(&t->plan, &stage.units).all + 1 : regions_chunks(&regions);
         t->own = calloc((size_t)most, sizeof *t->own);
         if (!t->own)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the shares of %d ranges", most);
-        if (t->plan.zero == 3)
+        if (t->plan.zero >= 2)
                 share_units(t, &stage);
         else
                 share_chunks(t, &stage);

@@ -309,6 +309,7 @@ static void print_choices(const struct report *r, FILE *out)
                 precisions[o->dtype],
                 o->offload ? "optimizer offloaded" : NULL,
                 plan.zero == 1   ? "optimizer shared by replicas"
+                : plan.zero == 2 ? "gradients and optimizer shared by replicas"
                 : plan.zero == 3 ? "weights, gradients and optimizer shared by replicas"
                                  : NULL,
                 o->offload_activations ? activations : NULL,

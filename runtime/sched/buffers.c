@@ -60,8 +60,8 @@ static size_t gathered_bytes(const struct plan *plan, const struct core_stage *p
         if (!gather_planned(plan))
                 return 0;
         const struct core_gathers g = core_gathers(plan, &part->units);
-        return (size_t)(g.ends + g.weights) * sizeof(struct gathered) +
-               (size_t)(g.ends + g.gradients) * sizeof(int);
+        return (size_t)(g.weights.ends + g.weights.blocks) * sizeof(struct gathered) +
+               (size_t)(g.gradients.ends + g.gradients.blocks) * sizeof(int);
 }
 
 static size_t table_bytes(const struct plan *plan, const struct core_stage *part)

@@ -20,10 +20,10 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->bucket_parameters >= 1 && plan->allreduce_buckets >= 1 && part->parameters >= 1);
         assert(plan->mixed || !plan->offload);
         assert(plan->dp % plan_expert_ranks(plan) == 0 && plan->dp % plan_context_ranks(plan) == 0);
-        assert(plan->dp % plan_share_ranks(plan) == 0 && (plan->zero == 3 || !plan_hybrid(plan)));
+        assert(plan->dp % plan_share_ranks(plan) == 0 && (gather_planned(plan) || !plan_hybrid(plan)));
         assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0
                                                   : plan->virtual_stages == 1);
-        assert(plan->zero != 3 ||
+        assert(!gather_planned(plan) ||
                (plan->pp == 1 && plan->tp == 1 && plan->ep <= 1 && !policy_get(plan->policy)->deferred &&
                 part->units.blocks > 0 && plan->prefetch >= 0));
         assert(!plan->overlap_allreduce || (plan->zero <= 1 && plan->tp == 1 && plan->ep <= 1));
@@ -65,6 +65,7 @@ void core_start(struct core *core)
         core->exchanging = 0;
         assert(core->gather.units == 0 && gather_idle(core) && !core->tensor.under_way);
         core_clear_tables(core);
+        gather_start(core);
         activations_start(core);
         optimizer_start(core);
 }

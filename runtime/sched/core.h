@@ -67,8 +67,8 @@ int64_t core_chunk_parameters(const struct plan *plan);
 /* What a core knows of its rank's part of the model: sizes, no layers. */
 struct core_stage {
         int stage; /* position in the pipeline, below plan.pp */
-        /* The parameters that this rank has an optimizer for: all of the stage, with ZeRO-3 its share of
-         * them; at least 1. With ZeRO-1 it is the whole stage too: regions.h works out the shares. */
+        /* The parameters that this rank has an optimizer for: all of the stage, with ZeRO-2 and 3 its share
+         * of them; at least 1. With ZeRO-1 it is the whole stage too: regions.h works out the shares. */
         int64_t parameters;
         /* Bytes that one micro-batch's stored activations take in one chunk; and what the first and the last
          * chunk of the model store beyond that, for the embedding and for the head. */
@@ -81,7 +81,7 @@ struct core_stage {
         /* Of them, those of experts that are spread over replicas (plan.ep above 1): the first ones. */
         int64_t expert_parameters;
         int replica; /* below plan.dp; with ZeRO it decides which shares are this rank's */
-        /* For ZeRO-3 only, see gather.c. The stage has `blocks` blocks, at least 1, of which the first
+        /* For ZeRO-2 and 3 only, see gather.c. The stage has `blocks` blocks, at least 1, of which the first
          * `dense` are of another size; the other members are parameters: of the embedding, a block, the
          * head's own. `tied`: the head works with the embedding's as well, so that these and its own are one
          * unit. */
@@ -92,7 +92,7 @@ struct core_stage {
         } units;
 };
 
-/* ZeRO-3: what a stage is gathered in. Unit 0 is the embedding, with a tied head's own parameters behind it;
+/* ZeRO-2 and 3: what a stage is gathered, and reduced, in. Unit 0 is the embedding, with a tied head's own parameters behind it;
  * then come `blocks` units of blocks; a head that is not tied is the last one. core_units_of returns how many
  * there are of both. */
 struct core_unit_counts {
@@ -105,10 +105,12 @@ struct core_unit_counts core_units_of(const struct plan *plan, const struct core
 int64_t core_unit_parameters(const struct plan *plan, const struct core_units *units, int unit);
 int64_t core_unit_place(const struct plan *plan, const struct core_units *units, int unit);
 
-/* ZeRO-3: buffers of whole units. The first `ends` are for the embedding and the head (1: both take turns in
- * it, or are one unit), so many more are for units of blocks; and so are those of gradients. */
+/* ZeRO-2 and 3: buffers of whole units' weights, and of their gradients. The first `ends` are for the
+ * embedding and the head (1: both take turns in it, or are one unit), the others for units of blocks. */
 struct core_gathers {
-        int ends, weights, gradients;
+        struct core_unit_buffers {
+                int ends, blocks;
+        } weights, gradients;
 };
 struct core_gathers core_gathers(const struct plan *plan, const struct core_units *units);
 
@@ -126,7 +128,7 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
  * - virtual_stages above 1 needs the interleaved policy, which needs micro_batches to be a multiple of pp.
  * - ep divides dp.
  * - `overlap_allreduce` needs zero 0 or 1, one shard and ep 1.
- * - zero 3 needs one stage, one shard, ep 1, and a policy that does not split backwards. */
+ * - zero 2 and 3 need one stage, one shard, ep 1, and a policy that does not split backwards. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
 
 /* A message carries one number beside its data: the virtual micro-batch (plan_vmbs) that it is for, as its

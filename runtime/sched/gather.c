@@ -1,4 +1,6 @@
-/* ZeRO-3 (Rajbhandari et al. 2020), or FSDP: every replica has a share of each unit's weights and gradients,
+/* Units of ZeRO-3 and ZeRO-2.
+ *
+ * ZeRO-3 (Rajbhandari et al. 2020), or FSDP: every replica has a share of each unit's weights and gradients,
  * and a forward or backward is a chain of units: the embedding, blocks (plan.unit_layers of them at once),
  * the head. A unit's weights are all-gathered into a buffer before it is computed; backward, its gradients
  * are made in a buffer, and reduced to their shares, scattered, when it has been computed.
@@ -16,6 +18,9 @@
  * reduce-scatter then leaves the sum of all so far. Where weights stay for the batch gradients do, too, each
  * unit's in a buffer of its own, and are reduced in the last backward only. A tied head's gradients are the
  * embedding's, and stay from its backward to that one's.
+ *
+ * ZeRO-2 is this without the gathers: every unit's weights are in a buffer of their own, always, and only
+ * gradients are shared. The optimizer gathers what it has updated (optimizer.c).
  *
  * Hybrid shards (HSDP): groups of plan.sharers replicas each share all of it, and gather and reduce among
  * themselves; replicas of different groups that have the same share sum it when the pipeline is over
@@ -36,7 +41,7 @@
 
 bool gather_planned(const struct plan *plan)
 {
-        return plan->zero == 3;
+        return plan->zero >= 2;
 }
 
 /* ---- units ---- */
@@ -92,14 +97,33 @@ int64_t core_unit_place(const struct plan *plan, const struct core_units *units,
         return place;
 }
 
+/* Whether a unit's gradients are whole until the last backward of the batch; whether its weights are there
+ * between micro-batches; and whether it has a buffer of weights of its own. */
+static bool gradients_stay(const struct plan *plan)
+{
+        return plan->gathered == GATHERED_FOR_BATCH;
+}
+
+static bool weights_stay(const struct plan *plan)
+{
+        return plan->zero == 2 || plan->gathered == GATHERED_FOR_BATCH;
+}
+
+static bool each_unit_has_weights(const struct plan *plan)
+{
+        return plan->zero == 2 || plan->gathered != GATHERED_FOR_PASS;
+}
+
 struct core_gathers core_gathers(const struct plan *plan, const struct core_units *units)
 {
-        const int blocks = core_units_of(plan, units).blocks;
-        const bool batch = plan->gathered == GATHERED_FOR_BATCH;
+        const int blocks = core_units_of(plan, units).blocks, ends = units->tied ? 1 : 2;
+        const int alternate = min_int(plan->blocking ? 1 : 2, blocks);
         return (struct core_gathers){
-                .ends = batch && !units->tied ? 2 : 1,
-                .weights = plan->gathered == GATHERED_FOR_PASS ? min_int(1 + plan->prefetch, blocks) : blocks,
-                .gradients = batch ? blocks : min_int(plan->blocking ? 1 : 2, blocks)};
+                .weights = {.ends = weights_stay(plan) ? ends : 1,
+                            .blocks = each_unit_has_weights(plan) ? blocks
+                                                                  : min_int(1 + plan->prefetch, blocks)},
+                .gradients = {.ends = gradients_stay(plan) ? ends : 1,
+                              .blocks = gradients_stay(plan) ? blocks : alternate}};
 }
 
 /* ---- the units of a pass ---- */
@@ -124,40 +148,39 @@ static bool needs_weights(const struct core *core, int nth)
         return !is_last_of_backward(core, nth); /* the embedding's */
 }
 
-static bool stays_for_batch(const struct core *core)
-{
-        return core->plan.gathered == GATHERED_FOR_BATCH;
-}
-
 /* Whether the nth unit's gradients are to be reduced when it has been computed. */
 static bool completes(const struct core *core, int nth)
 {
         if (core->gather.pass.kind == OP_FORWARD || (core->units.tied && nth == 0))
                 return false;
-        return !stays_for_batch(core) || core->backwards_started == core->plan.micro_batches;
+        return !gradients_stay(&core->plan) || core->backwards_started == core->plan.micro_batches;
 }
 
 /* ---- buffers ---- */
 
-static bool is_end(const struct core *core, int unit)
+static int all_buffers(const struct core_unit_buffers *buffers)
 {
-        return unit == 0 || unit > core_units_of(&core->plan, &core->units).blocks;
+        return buffers->ends + buffers->blocks;
 }
 
 /* The buffer that is a unit's own; -1: units of blocks take turns. */
-static int own_buffer(const struct core *core, int unit, bool own)
+static int own_buffer(const struct core *core, const struct core_unit_buffers *buffers, int unit, bool own)
 {
-        const int ends = core->gathers.ends;
-        if (is_end(core, unit))
-                return unit == 0 ? 0 : ends - 1;
-        return own ? ends + unit - 1 : -1;
+        if (unit == 0 || unit > core_units_of(&core->plan, &core->units).blocks)
+                return unit == 0 ? 0 : buffers->ends - 1;
+        return own ? buffers->ends + unit - 1 : -1;
+}
+
+int gather_buffer(const struct core *core, int unit)
+{
+        return own_buffer(core, &core->gathers.weights, unit, true);
 }
 
 /* Where a unit's weights are, or are on their way to; -1: nowhere. */
 static int buffer_with(struct core *core, int unit)
 {
         const struct gathered *buffers = core_tables(core).gathered;
-        for (int i = 0; i < core->gathers.ends + core->gathers.weights; i++)
+        for (int i = 0; i < all_buffers(&core->gathers.weights); i++)
                 if (buffers[i].unit == unit + 1)
                         return i;
         return -1;
@@ -167,11 +190,12 @@ static int buffer_with(struct core *core, int unit)
 static int buffer_for(struct core *core, int unit)
 {
         const struct gathered *buffers = core_tables(core).gathered;
-        const int own = own_buffer(core, unit, core->plan.gathered != GATHERED_FOR_PASS);
+        const struct core_unit_buffers *weights = &core->gathers.weights;
+        const int own = own_buffer(core, weights, unit, each_unit_has_weights(&core->plan));
         int found = -1;
         if (own >= 0)
                 return own;
-        for (int i = core->gathers.ends; i < core->gathers.ends + core->gathers.weights; i++)
+        for (int i = weights->ends; i < all_buffers(weights); i++)
                 if (!buffers[i].needed && (found < 0 || buffers[i].unit < buffers[found].unit))
                         found = i;
         return found;
@@ -180,7 +204,7 @@ static int buffer_for(struct core *core, int unit)
 static bool is_reducing(struct core *core, int unit)
 {
         const int *reduced = core_tables(core).reduced;
-        for (int i = 0; i < core->gathers.ends + core->gathers.gradients; i++)
+        for (int i = 0; i < all_buffers(&core->gathers.gradients); i++)
                 if (reduced[i] == unit + 1)
                         return true;
         return false;
@@ -191,13 +215,15 @@ static bool is_reducing(struct core *core, int unit)
  * busy one before. */
 static int buffer_to_reduce(struct core *core, int nth)
 {
-        const int unit = unit_of(core, nth), own = own_buffer(core, unit, stays_for_batch(core));
+        const bool stay = gradients_stay(&core->plan);
+        const struct core_unit_buffers *gradients = &core->gathers.gradients;
+        const int unit = unit_of(core, nth), own = own_buffer(core, gradients, unit, stay);
         const int *reduced = core_tables(core).reduced;
-        if (stays_for_batch(core) || (core->units.tied && is_last_of_backward(core, nth)))
+        if (stay || (core->units.tied && is_last_of_backward(core, nth)))
                 return own;
         if (own >= 0)
                 return reduced[own] ? -1 : own;
-        for (int i = core->gathers.ends; i < core->gathers.ends + core->gathers.gradients; i++)
+        for (int i = gradients->ends; i < all_buffers(gradients); i++)
                 if (!reduced[i]) {
                         assert(!is_reducing(core, unit));
                         return i;
@@ -284,7 +310,7 @@ static bool next_gather(struct core *core, struct op *op)
 /* Gives the nth unit of a backward its buffer of gradients; returns whether there is one. */
 static bool begin_gradients(struct core *core, int nth, struct op *op)
 {
-        const bool first = core->backwards_started == 1, batch = stays_for_batch(core),
+        const bool first = core->backwards_started == 1, batch = gradients_stay(&core->plan),
                    adds = core->units.tied && is_last_of_backward(core, nth);
         op->reduced = buffer_to_reduce(core, nth);
         if (op->reduced < 0)
@@ -312,6 +338,14 @@ static bool next_unit(struct core *core, struct op *op)
                 return false;
         g->begun++;
         return true;
+}
+
+void gather_start(struct core *core)
+{
+        struct gathered *buffers = core_tables(core).gathered;
+        const int units = core->plan.zero == 2 ? core_units_of(&core->plan, &core->units).all : 0;
+        for (int unit = 0; unit < units; unit++)
+                buffers[gather_buffer(core, unit)] = (struct gathered){.unit = unit + 1, .there = 1};
 }
 
 bool gather_begin(struct core *core, struct op *pass)
@@ -362,7 +396,7 @@ static void computed(struct core *core, const struct op *op)
         if (op->gathered >= 0) {
                 struct gathered *buffer = core_tables(core).gathered + op->gathered;
                 buffer->needed = 0;
-                if (g->pass.kind == OP_BACKWARD && !stays_for_batch(core))
+                if (g->pass.kind == OP_BACKWARD && !weights_stay(&core->plan))
                         buffer->unit = buffer->there = 0;
         }
         if (completes(core, nth)) {
@@ -383,7 +417,7 @@ static bool goes_on(struct core *core, struct op *op)
         }
         if (op->kind == OP_REDUCE_SCATTER) {
                 g->scattering--;
-                if (!stays_for_batch(core))
+                if (!gradients_stay(&core->plan))
                         core_tables(core).reduced[op->reduced] = 0;
                 return true;
         }

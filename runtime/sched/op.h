@@ -34,7 +34,7 @@ enum op_kind {
         OP_SEND_GRADIENT,
         /* Sums the gradients of parameters [offset, offset + count) over `group`. */
         OP_ALLREDUCE,
-        /* Computes the squared norm of this stage's gradients, with ZeRO-1 of this replica's shares of
+        /* Computes the squared norm of this stage's gradients, with ZeRO of this replica's shares of
          * them. */
         OP_NORM,
         /* Sums the squared norm and the loss over all ranks. */
@@ -65,7 +65,7 @@ enum op_kind {
          * `segment`-th part of the pass `of`; see tensor.c. */
         OP_TENSOR,
         /* With ZeRO: sums the gradients [offset, offset + count) over `group` and leaves each member its
-         * share of the sums. As a part of a pass (ZeRO-3) it is about the `count` gradients, in the buffer
+         * share of the sums. As a part of a pass (ZeRO-2, 3) it is about the `count` gradients, in the buffer
          * `reduced`, of the pass's `segment`-th unit, see gather.c. */
         OP_REDUCE_SCATTER,
         /* With ZeRO: gives every member of `group` the weights of which each has its share; addressed
@@ -117,7 +117,7 @@ static inline int op_lane_peer(const struct plan *plan, int rank, enum op_lane l
  * has both, unless the policy splits backwards in two operations (policy.h). */
 enum { OP_INPUT_GRADIENT = 1, OP_WEIGHT_GRADIENT = 2 };
 
-/* ZeRO-3: what a unit's backward does with the buffer of the unit's gradients before it adds to it: nothing,
+/* ZeRO-2 and 3: what a unit's backward does with the buffer of the unit's gradients before it adds to it: nothing,
  * clears it, or clears it and adds what earlier micro-batches left in this replica's share of the gradients.
  */
 enum op_gradients { GRADIENTS_ADD, GRADIENTS_CLEAR, GRADIENTS_LOAD };
@@ -141,8 +141,9 @@ struct op {
         int gradient;    /* buffer of a gradient that is received, worked on or sent */
         /* OP_BACKWARD in two parts: the buffer of what the gradients of the weights need. */
         int deferred;
-        /* Parts of a forward or backward with ZeRO-3: the buffers of the unit's weights and of its gradients
-         * (core_gathers), and what is to be done with the latter first. */
+        /* Parts of a forward or backward with ZeRO-2 or 3: the buffers of the unit's weights and of its
+         * gradients (core_gathers), and what is to be done with the latter first. ZeRO-2: also those weights
+         * that OP_UPDATE writes, whose `offset` is in this buffer, and that OP_ALL_GATHER gathers then. */
         int gathered, reduced;
         enum op_gradients begins;
         /* OP_UPDATE, OP_FETCH, OP_WRITE_BACK: which update (regions.h). OP_ALLREDUCE, OP_REDUCE_SCATTER,
@@ -170,7 +171,7 @@ struct op {
          * gradients it is to make final, see overlap.c. */
         int64_t offset, count;
         /* Where the optimizer's own arrays have what belongs to parameter `offset` (region_range.place).
-         * Parts of a forward or backward with ZeRO-3: where this replica's share of the unit is in what it
+         * Parts of a forward or backward with ZeRO-2 or 3: where this replica's share of the unit is in what it
          * keeps. */
         int64_t place;
         int64_t bytes; /* of a message, copy or collective; 0 for OP_TENSOR, whose size the world knows */

@@ -20,7 +20,10 @@
  * (regions.h); with clipping the norm is that of the parts, summed over all ranks. The shared embedding is
  * exchanged in the parts that a replica has of it. A chunk's weights are all-gathered when its share has been
  * updated, but after all exchanges: so each rank's collectives have one order, whatever comes first. What was
- * summed elsewhere is left over in the gradients, so they are cleared when all updates are done. */
+ * summed elsewhere is left over in the gradients, so they are cleared when all updates are done.
+ *
+ * ZeRO-2: gradients were reduced in the pipeline, and a chunk is a unit (gather.c); its shares' updates and its
+ * gather are as with ZeRO-1. Of several groups (hybrid shards) what one has is all-reduced first. */
 #include "runtime/sched/state.h"
 
 #include "runtime/base/minmax.h"
@@ -50,10 +53,10 @@ int64_t core_update_parameters(const struct plan *plan, int64_t parameters)
         return parts(share, parts(share, max));
 }
 
-/* Zero 3 sums gradients unit by unit, in the pipeline, which leaves the shares of several groups. */
+/* Zero 2 and 3 sum gradients unit by unit, in the pipeline, which leaves the shares of several groups. */
 static bool sums_chunks(const struct plan *plan)
 {
-        return plan->dp > 1 && (plan->zero != 3 || plan_hybrid(plan));
+        return plan->dp > 1 && (!gather_planned(plan) || plan_hybrid(plan));
 }
 
 int optimizer_chunks(const struct plan *plan, const struct core_stage *part)
@@ -70,7 +73,7 @@ static void start_training(struct core *core)
         o->updates = regions_updates(&o->regions);
         o->chunks = sums_chunks(&core->plan) ? regions_chunks(&o->regions) : 0;
         o->exchanges = regions_exchanges(&o->regions);
-        o->gathers = core->plan.zero == 1 ? o->chunks : 0;
+        o->gathers = o->regions.shared && core->plan.dp > 1 ? regions_chunks(&o->regions) : 0;
 }
 
 void optimizer_start(struct core *core)
@@ -127,10 +130,22 @@ static struct op whole_chunk(const struct core *core, enum op_kind kind, int chu
         return op;
 }
 
+/* Hybrid shards of ZeRO-2: what this replica has of a unit, which is in its place among what it keeps. */
+static struct op share_sum(const struct core *core, int chunk)
+{
+        const struct region_range own = regions_own(&core->optimizer.regions, chunk);
+        struct op op = sum(core, OP_ALLREDUCE, GROUP_SHARE_DATA,
+                           (struct region_range){own.place, own.count, own.place});
+        op.bucket = chunk;
+        return op;
+}
+
 /* The nth in order. */
 static struct op chunk_sum(const struct core *core, int nth)
 {
         const bool behind = overlap_planned(&core->plan);
+        if (core->plan.zero == 2)
+                return share_sum(core, nth);
         return whole_chunk(core, core->plan.zero == 1 ? OP_REDUCE_SCATTER : OP_ALLREDUCE,
                            behind ? regions_chunk_from_behind(&core->optimizer.regions, nth) : nth);
 }
@@ -140,6 +155,13 @@ static struct op whole_stage(const struct core *core, enum op_kind kind)
         struct op op = core_new_op(kind);
         op.count = core->parameters;
         return op;
+}
+
+/* ZeRO-2: weights of a chunk, which is a unit, are in its buffer, from the beginning. */
+static void in_unit(const struct core *core, struct op *op, int chunk)
+{
+        op->offset -= regions_chunk(&core->optimizer.regions, chunk).offset;
+        op->gathered = gather_buffer(core, chunk);
 }
 
 /* The nth update in order, or the copy before or after it. */
@@ -153,6 +175,8 @@ static struct op nth_update(const struct core *core, int nth, enum op_kind kind)
         op.offset = range.offset;
         op.count = range.count;
         op.place = range.place;
+        if (core->plan.zero == 2)
+                in_unit(core, &op, chunk);
         if (core->plan.offload)
                 op.buffer = nth % PLAN_UPDATE_BUFFERS;
         if (kind != OP_UPDATE)
@@ -170,13 +194,21 @@ static bool next_gather(struct core *core, struct op *op)
         const bool behind = overlap_planned(&core->plan);
         const int nth = o->gathers_issued,
                   chunk = behind ? regions_updated_from_behind(&o->regions, nth) : nth;
-        if (!core_tables(core).chunk_done[chunk] ||
+        if ((o->chunks > 0 && !core_tables(core).chunk_done[chunk]) ||
             o->updates_done <
                     (behind ? regions_updates_behind : regions_updates_before)(&o->regions, nth + 1))
                 return false;
         *op = whole_chunk(core, OP_ALL_GATHER, chunk);
+        if (core->plan.zero == 2)
+                in_unit(core, op, chunk);
         o->gathers_issued++;
         return true;
+}
+
+static void chunk_done(struct core *core, int chunk)
+{
+        core_tables(core).chunk_done[chunk] = 1;
+        core->optimizer.chunks_done++;
 }
 
 /* Sums in place, so after the look for overflow. */
@@ -190,11 +222,13 @@ static bool next_collective(struct core *core, struct op *op)
         }
         if (!o->replicated_done || !o->check_done)
                 return false;
-        if (o->chunks_issued < o->chunks) {
+        /* A replica without a share of a chunk is so in all groups, and at both ends. */
+        while (o->chunks_issued < o->chunks) {
                 *op = chunk_sum(core, o->chunks_issued++);
-                return true;
+                if (op->count > 0)
+                        return true;
+                chunk_done(core, op->bucket);
         }
-        /* A replica without a share of a chunk is so at both ends. */
         while (o->exchanges_issued < o->exchanges && o->chunks_done == o->chunks) {
                 *op = embedding_exchange(core, o->exchanges_issued++);
                 if (op->count > 0)
@@ -250,11 +284,15 @@ static bool next_update(struct core *core, struct op *op)
         return true;
 }
 
-/* Zero: what was summed elsewhere may be cleared. */
+/* ZeRO-1: what was summed elsewhere may be cleared. */
+static bool clears(const struct core *core)
+{
+        return core->plan.zero == 1 && core->optimizer.gathers > 0;
+}
+
 static bool shares_updated(const struct core *core)
 {
-        const struct optimizer_state *o = &core->optimizer;
-        return o->gathers > 0 && o->updates_done == o->updates;
+        return clears(core) && core->optimizer.updates_done == core->optimizer.updates;
 }
 
 static bool next_compute(struct core *core, struct op *op)
@@ -338,8 +376,7 @@ static void allreduce_done(struct core *core, const struct op *op)
         } else if (op->group == GROUP_TENSOR) {
                 o->replicated_done = true;
         } else {
-                core_tables(core).chunk_done[op->bucket] = 1;
-                o->chunks_done++;
+                chunk_done(core, op->bucket);
         }
 }
 
@@ -392,7 +429,7 @@ bool optimizer_done(const struct core *core)
                 return false;
         if (o->overflow)
                 return o->clear_done;
-        if (o->gathers > 0 && !(o->clear_done && o->gathers_done == o->gathers))
+        if (o->gathers_done < o->gathers || (clears(core) && !o->clear_done))
                 return false;
         return (core->plan.offload ? o->write_backs_done : o->updates_done) == o->updates;
 }

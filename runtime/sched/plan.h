@@ -72,15 +72,16 @@ struct plan {
         bool blocking;
         /* Gradients are summed over the replicas while the last backward goes on; see overlap.c. */
         bool overlap_allreduce;
-        /* What the replicas share: 0 nothing; 1 the optimizer's work and state (regions.h); 3 weights and
-         * gradients too (gather.c). */
+        /* What the replicas share: 0 nothing; 1 the optimizer's work and state (regions.h); 2 gradients too,
+         * 3 weights as well (gather.c). */
         int zero;
-        /* For ZeRO-3 (gather.c): how many blocks are gathered at once, as one unit (0: 1); how many units
-         * ahead of the one that is computed; and until when weights stay. GATHERED_FOR_BATCH: gradients are
-         * whole, too, until the last backward of the batch reduces them; else after each. */
+        /* For ZeRO-2 and 3 (gather.c): how many blocks are reduced, or gathered, at once, as one unit (0: 1);
+         * ZeRO-3: how many units are gathered ahead of the one that is computed; and until when weights stay,
+         * which with ZeRO-2 they always do. GATHERED_FOR_BATCH: gradients are whole, too, until the last
+         * backward of the batch reduces them; else after each. */
         int unit_layers, prefetch;
         enum plan_gathered gathered;
-        /* ZeRO-3, hybrid shards: how many neighbouring replicas share; it divides dp. 0: all. */
+        /* ZeRO-2 and 3, hybrid shards: how many neighbouring replicas share; it divides dp. 0: all. */
         int sharers;
         int micro_batches; /* in a batch, for each pipeline */
         enum policy_id policy;
@@ -135,7 +136,7 @@ static inline int64_t plan_offloaded_bytes(int64_t parameters)
         return 12 * parameters;
 }
 
-/* ZeRO-3: returns how many replicas, of neighbouring numbers, have all shares of the parameters together: all
+/* ZeRO-2 and 3: returns how many replicas, of neighbouring numbers, have all shares of the parameters together: all
  * or, with hybrid shards, plan.sharers of them; then other replicas have the same shares. */
 static inline int plan_share_ranks(const struct plan *plan)
 {
@@ -319,7 +320,7 @@ static inline struct plan_range plan_own(const struct plan *plan, enum op_group 
         return (struct plan_range){begin, each < count - begin ? each : count - begin};
 }
 
-/* ZeRO-3: returns the group in which units are gathered and reduced. */
+/* ZeRO-2 and 3: returns the group in which units are gathered and reduced. */
 static inline enum op_group plan_unit_group(const struct plan *plan)
 {
         return plan_hybrid(plan) ? GROUP_SHARERS : GROUP_DATA;

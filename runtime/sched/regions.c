@@ -9,32 +9,58 @@ static int64_t parts(int64_t whole, int64_t part)
         return (whole + part - 1) / part;
 }
 
-/* The parameters [offset, offset + count), and how ZeRO-1 shares them among a group. */
+static bool is_shared(const struct plan *plan)
+{
+        return plan->zero == 1 || plan->zero == 2;
+}
+
+/* The parameters [offset, offset + count), and how ZeRO shares them among a group. */
 static struct region region_of(const struct plan *plan, int64_t offset, int64_t count, enum op_group group,
                                int replica)
 {
-        const bool shared = plan->zero == 1;
+        const bool shared = is_shared(plan);
         return (struct region){.offset = offset,
                                .count = count,
+                               .chunk = core_chunk_parameters(plan),
                                .group = group,
                                .parts = shared ? plan_sharers(plan, group) : 1,
                                .part = shared ? plan_sharer(plan, group, replica) : 0};
 }
 
+/* ZeRO-2: units that are alike and follow each other are the chunks of a region. */
+static struct regions regions_of_units(const struct plan *plan, const struct core_stage *stage)
+{
+        struct regions regions = {.shared = true, .update = core_update_parameters(plan, stage->parameters)};
+        int64_t offset = 0;
+        for (int unit = 0, count = 0; unit < core_units_of(plan, &stage->units).all; unit++) {
+                const int64_t parameters = core_unit_parameters(plan, &stage->units, unit);
+                if (count == 0 || regions.region[count - 1].chunk != parameters) {
+                        assert(count < REGIONS);
+                        struct region *region = &regions.region[count++];
+                        *region = region_of(plan, offset, 0, plan_unit_group(plan), stage->replica);
+                        region->chunk = parameters;
+                }
+                regions.region[count - 1].count += parameters;
+                offset += parameters;
+        }
+        return regions;
+}
+
 struct regions regions_of(const struct plan *plan, const struct core_stage *stage)
 {
+        if (plan->zero == 2)
+                return regions_of_units(plan, stage);
         const bool first = stage->stage == 0, last = stage->stage == plan->pp - 1;
         const bool shared = plan->tied && plan->pp > 1 && (first || last);
         const int64_t embedding = shared ? plan->embedding_parameters : 0, all = stage->parameters;
         const int64_t experts = stage->expert_parameters, begin = experts + (first ? embedding : 0);
         struct regions regions = {
-                .shared = plan->zero == 1,
+                .shared = is_shared(plan),
                 .region = {region_of(plan, begin, all - experts - embedding,
                                      plan->zero == 3 ? GROUP_SHARE_DATA : GROUP_DATA, stage->replica),
                            region_of(plan, 0, experts, GROUP_EXPERT_DATA, stage->replica),
-                           region_of(plan, first ? experts : all - embedding, embedding, GROUP_DATA,
-                                     stage->replica)},
-                .chunk = core_chunk_parameters(plan),
+                           [REGIONS - 1] = region_of(plan, first ? experts : all - embedding, embedding,
+                                                     GROUP_DATA, stage->replica)},
                 .update = core_update_parameters(plan, all),
         };
         regions.region[REGIONS - 1].exchanged = true;
@@ -42,14 +68,14 @@ struct regions regions_of(const struct plan *plan, const struct core_stage *stag
 }
 
 /* Of a region, all chunks but the last are full. */
-static int chunks_in(const struct regions *r, const struct region *region)
+static int chunks_in(const struct region *region)
 {
-        return (int)parts(region->count, r->chunk);
+        return region->count == 0 ? 0 : (int)parts(region->count, region->chunk);
 }
 
-static int64_t last_chunk(const struct regions *r, const struct region *region)
+static int64_t last_chunk(const struct region *region)
 {
-        return region->count - (chunks_in(r, region) - 1) * r->chunk;
+        return region->count - (chunks_in(region) - 1) * region->chunk;
 }
 
 /* Of a chunk, the parts but the last are equal. */
@@ -59,19 +85,19 @@ static int64_t part_of(const struct region *region, int64_t chunk)
 }
 
 /* Elements of the own arrays that a region takes. */
-static int64_t elements_in(const struct regions *r, const struct region *region)
+static int64_t elements_in(const struct region *region)
 {
         if (region->count == 0)
                 return 0;
-        return (chunks_in(r, region) - 1) * part_of(region, r->chunk) +
-               part_of(region, last_chunk(r, region));
+        return (chunks_in(region) - 1) * part_of(region, region->chunk) +
+               part_of(region, last_chunk(region));
 }
 
 int64_t regions_elements(const struct regions *r)
 {
         int64_t elements = 0;
         for (int i = 0; i < REGIONS; i++)
-                elements += elements_in(r, &r->region[i]);
+                elements += elements_in(&r->region[i]);
         return elements;
 }
 
@@ -79,7 +105,7 @@ int regions_chunks(const struct regions *r)
 {
         int chunks = 0;
         for (int i = 0; i < REGIONS; i++)
-                chunks += chunks_in(r, &r->region[i]);
+                chunks += chunks_in(&r->region[i]);
         return chunks;
 }
 
@@ -87,7 +113,7 @@ int regions_exchanges(const struct regions *r)
 {
         int exchanges = 0;
         for (int i = 0; i < REGIONS; i++)
-                exchanges += r->region[i].exchanged ? chunks_in(r, &r->region[i]) : 0;
+                exchanges += r->region[i].exchanged ? chunks_in(&r->region[i]) : 0;
         return exchanges;
 }
 
@@ -95,8 +121,8 @@ int regions_exchanges(const struct regions *r)
 static const struct region *find_region(const struct regions *r, int *nth)
 {
         const struct region *region = r->region;
-        for (; *nth >= chunks_in(r, region); region++) {
-                *nth -= chunks_in(r, region);
+        for (; *nth >= chunks_in(region); region++) {
+                *nth -= chunks_in(region);
                 assert(region + 1 < r->region + REGIONS);
         }
         return region;
@@ -110,13 +136,13 @@ const struct region *regions_region(const struct regions *r, int chunk)
 struct region_range regions_chunk(const struct regions *r, int nth)
 {
         const struct region *region = find_region(r, &nth);
-        const int64_t at = nth * r->chunk;
+        const int64_t at = nth * region->chunk;
         int64_t before = 0;
         for (const struct region *other = r->region; other < region; other++)
-                before += elements_in(r, other);
+                before += elements_in(other);
         return (struct region_range){.offset = region->offset + at,
-                                     .count = min_int64(r->chunk, region->count - at),
-                                     .place = r->shared ? before + nth * part_of(region, r->chunk)
+                                     .count = min_int64(region->chunk, region->count - at),
+                                     .place = r->shared ? before + nth * part_of(region, region->chunk)
                                                         : region->offset + at};
 }
 
@@ -139,17 +165,19 @@ static int updates_in(const struct regions *r, const struct region *region, int6
 /* And in the first `chunks` chunks of a region. */
 static int updates_in_first(const struct regions *r, const struct region *region, int chunks)
 {
-        const int full = chunks_in(r, region) - 1;
-        if (chunks <= full || region->count == 0)
-                return chunks * updates_in(r, region, r->chunk);
-        return full * updates_in(r, region, r->chunk) + updates_in(r, region, last_chunk(r, region));
+        const int full = chunks_in(region) - 1;
+        if (chunks == 0)
+                return 0;
+        if (chunks <= full)
+                return chunks * updates_in(r, region, region->chunk);
+        return full * updates_in(r, region, region->chunk) + updates_in(r, region, last_chunk(region));
 }
 
 int regions_updates_before(const struct regions *r, int chunks)
 {
         int updates = 0;
         for (int i = 0; i < REGIONS; i++) {
-                const int here = chunks_in(r, &r->region[i]), counted = chunks < here ? chunks : here;
+                const int here = chunks_in(&r->region[i]), counted = chunks < here ? chunks : here;
                 updates += updates_in_first(r, &r->region[i], counted);
                 chunks -= counted;
         }
@@ -165,14 +193,15 @@ struct region_range regions_update(const struct regions *r, int nth, int *chunk)
 {
         int before = 0, chunks = 0, i = 0;
         for (; i < REGIONS - 1; i++) {
-                const int here = chunks_in(r, &r->region[i]);
+                const int here = chunks_in(&r->region[i]);
                 const int updates = updates_in_first(r, &r->region[i], here);
                 if (nth < before + updates)
                         break;
                 before += updates;
                 chunks += here;
         }
-        const int each = updates_in(r, &r->region[i], r->chunk), full = chunks_in(r, &r->region[i]) - 1;
+        const int each = updates_in(r, &r->region[i], r->region[i].chunk),
+                  full = chunks_in(&r->region[i]) - 1;
         const int passed = each > 0 ? (nth - before) / each : full;
         const int in_region = passed < full ? passed : full;
         *chunk = chunks + in_region;
@@ -207,7 +236,7 @@ int regions_update_sizes(const struct regions *r, int64_t sizes[REGIONS_SIZES])
                 const struct region *region = &r->region[i];
                 if (region->count == 0)
                         continue;
-                const int64_t kinds[] = {chunks_in(r, region) > 1 ? r->chunk : 0, last_chunk(r, region)};
+                const int64_t kinds[] = {chunks_in(region) > 1 ? region->chunk : 0, last_chunk(region)};
                 for (int k = 0; k < 2; k++) { /* a chunk's parts, and the one that has less */
                         const int64_t each = part_of(region, kinds[k]);
                         count = add_sizes_of(r, sizes, count, each);
@@ -226,7 +255,7 @@ static int from_behind(int nth, int first, int second)
 /* Chunks, or updates, before the shared embedding's. */
 static int own_chunks(const struct regions *r)
 {
-        return regions_chunks(r) - chunks_in(r, &r->region[REGIONS - 1]);
+        return regions_chunks(r) - chunks_in(&r->region[REGIONS - 1]);
 }
 
 int regions_chunk_from_behind(const struct regions *r, int nth)
@@ -261,7 +290,7 @@ int64_t regions_chunk_begin(const struct regions *r, int64_t end)
         for (int i = 0; i < REGIONS; i++) {
                 const int64_t at = end - 1 - r->region[i].offset;
                 if (at >= 0 && at < r->region[i].count)
-                        return end - 1 - at % r->chunk;
+                        return end - 1 - at % r->region[i].chunk;
         }
         assert(!"a parameter of the stage");
         return 0;

@@ -12,38 +12,41 @@
  *
  * With ZeRO-1 (Rajbhandari et al. 2020) the replicas share the optimizer's work and state: the gradients of a
  * chunk are reduce-scattered, each replica updates its part of the chunk, and the weights are all-gathered.
- * Without it a chunk has one part, which every replica updates. */
+ * Without it a chunk has one part, which every replica updates.
+ *
+ * With ZeRO-2 a chunk is a unit of gather.c, and so are offsets: units lie one behind the other here. */
 #ifndef RANVIER_RUNTIME_SCHED_REGIONS_H
 #define RANVIER_RUNTIME_SCHED_REGIONS_H
 
 #include "runtime/sched/core.h"
 
-/* One region: the parameters [offset, offset + count) of the stage. */
+/* One region: the parameters [offset, offset + count) of the stage, and the most of a chunk. */
 struct region {
-        int64_t offset, count;
+        int64_t offset, count, chunk;
         enum op_group group; /* the ranks over which its gradients are summed */
         bool exchanged;      /* afterwards they are summed over the first and the last stage too */
-        /* Into how many parts a chunk is split, one for each rank of the group with ZeRO-1 and otherwise 1,
-         * and which of them is this replica's. */
+        /* Into how many parts a chunk is split, one for each rank of the group with ZeRO-1 and 2 and
+         * otherwise 1, and which of them is this replica's. */
         int parts, part;
 };
-enum { REGIONS = 3 };
+/* ZeRO-2: of units, each region has those that follow each other and are of one size: the embedding, dense
+ * blocks, one with both kinds, blocks, the last ones if they are fewer, the head. */
+enum { REGIONS = 6 };
 
 /* How one rank's parameters are cut. Made by regions_of; the functions below only read it. */
 struct regions {
-        /* In the order in which they are worked through: the stage's own parameters, spread experts, then
-         * the embedding that two stages share. A region that a stage does not have is empty. */
+        /* In the order in which they are worked through: the stage's own parameters, spread experts, then,
+         * the last one, the embedding that two stages share. A region that a stage does not have is empty. */
         struct region region[REGIONS];
-        /* The most parameters of a chunk, and of an update. */
-        int64_t chunk, update;
-        bool shared; /* ZeRO-1, even where a region has one rank alone: see region_range.place */
+        int64_t update; /* the most parameters of an update */
+        bool shared;    /* ZeRO-1 or 2, even where a region has one rank alone: see region_range.place */
 };
 /* Cuts the parameters of `stage` as `plan` says. */
 struct regions regions_of(const struct plan *plan, const struct core_stage *stage);
 
 /* Parameters [offset, offset + count) of the stage. `place` says where the optimizer's own arrays (master
- * parameters and moments) have them, in elements. Without ZeRO-1 that is `offset`; with it the arrays have
- * this replica's parts alone, one behind the other. */
+ * parameters and moments, with ZeRO-2 gradients too) have them, in elements. Without ZeRO-1 or 2 that is
+ * `offset`; with them the arrays have this replica's parts alone, one behind the other. */
 struct region_range {
         int64_t offset, count, place;
 };
@@ -56,9 +59,9 @@ int64_t regions_elements(const struct regions *);
 int regions_chunks(const struct regions *);
 /* Returns the region that a chunk is of: a pointer into `regions`. */
 const struct region *regions_region(const struct regions *, int chunk);
-/* Returns the nth chunk whole. With ZeRO-1 its `place` is where this replica's part of it begins. */
+/* Returns the nth chunk whole. With ZeRO-1 and 2 its `place` is where this replica's part of it begins. */
 struct region_range regions_chunk(const struct regions *, int nth);
-/* Returns this replica's part of the nth chunk, which may be empty; the whole chunk without ZeRO-1. */
+/* Returns this replica's part of the nth chunk, which may be empty; the whole chunk without ZeRO-1 or 2. */
 struct region_range regions_own(const struct regions *, int nth);
 
 /* Returns how many chunks, the last ones, the first and the last stage exchange; 0 on other stages. */

@@ -38,7 +38,7 @@ struct optimizer_state {
         int updates_issued, updates_done;
         int write_backs_issued, write_backs_done;
         bool clear_issued, clear_done;
-        int gathers, gathers_issued, gathers_done; /* ZeRO-1: of weights, a chunk each */
+        int gathers, gathers_issued, gathers_done; /* ZeRO-1 and 2: of weights, a chunk each */
 };
 
 /* Where activations are offloaded, the first slots are for forwards and their stores and sends, the others
@@ -72,7 +72,7 @@ struct deferred {
         int vmb, buffer;
 };
 
-/* ZeRO-3: the forward or backward under way, unit by unit; see gather.c. Of a pass that is over `ahead`
+/* ZeRO-2 and 3: the forward or backward under way, unit by unit; see gather.c. Of a pass that is over `ahead`
  * stays, and what has to do with gradients. Units are counted in the order of the pass. */
 struct gather_state {
         struct op pass; /* as the rest of the core knows it */
@@ -87,7 +87,7 @@ struct gather_state {
         int scattering; /* reduce-scatters under way */
 };
 
-/* ZeRO-3: a buffer of weights. */
+/* ZeRO-2 and 3: a buffer of weights. */
 struct gathered {
         int unit;   /* that it has, or will have, counted from 1; 0: it is empty */
         int there;  /* 1: it has all of it */
@@ -162,7 +162,7 @@ struct core_tables {
         /* [host_slots], of which core.on_host are used: the virtual micro-batches on the host, in the order
          * in which they were stored. */
         int *offloaded;
-        /* ZeRO-3, [ends + weights] and [ends + gradients] of core.gathers: what is in the buffers of weights;
+        /* ZeRO-2 and 3, [ends + blocks] of both of core.gathers: what is in the buffers of weights;
          * and whose gradients in theirs, until they are reduced, counted from 1 (0: the buffer is free). */
         struct gathered *gathered;
         int *reduced;
@@ -206,9 +206,10 @@ static inline struct core_tables core_tables(struct core *core)
         t.deferred =
                 (struct deferred *)core_carve(&at, l.deferred * (int)(sizeof(struct deferred) / sizeof(int)));
         t.deferred_users = core_carve_users(&at, l.deferred);
-        t.gathered = (struct gathered *)core_carve(&at, (core->gathers.ends + core->gathers.weights) *
+        const struct core_gathers *g = &core->gathers;
+        t.gathered = (struct gathered *)core_carve(&at, (g->weights.ends + g->weights.blocks) *
                                                                 (int)(sizeof(struct gathered) / sizeof(int)));
-        t.reduced = core_carve(&at, core->gathers.ends + core->gathers.gradients);
+        t.reduced = core_carve(&at, g->gradients.ends + g->gradients.blocks);
         t.chunk_done = at;
         return t;
 }
@@ -307,7 +308,8 @@ void weights_done(struct core *core, const struct op *op);
 /* An operation that the world works on part by part while the rest of the core sees one: it begins when its
  * first part is issued, and is over when its last one is. Every operation is of one chain at most, which
  * core_complete asserts; so the order in which chains are asked does not matter. The plan says of which: a
- * forward or backward is of the overlap's (which needs one shard and zero 0 or 1), of ZeRO-3's (one shard) or
+ * forward or backward is of the overlap's (which needs one shard and zero 0 or 1), of the units' (ZeRO-2 and 3,
+ * one shard) or
  * of the shards' chain, anything else of the staging's. */
 struct chain {
         /* Returns whether `op`, a part or all of an operation, is of this chain. */
@@ -347,8 +349,12 @@ bool overlap_planned(const struct plan *plan);
  * to make final, if it is the last one of the batch. */
 void overlap_begin(const struct core *core, struct op *backward);
 
-/* Passes of ZeRO-3: see gather.c. gather_planned returns whether this plan has them. */
+/* Passes of ZeRO-2 and 3: see gather.c. gather_planned returns whether this plan has them. */
 bool gather_planned(const struct plan *plan);
+/* Notes which weights are there when a batch begins. */
+void gather_start(struct core *core);
+/* Returns the buffer of a unit's weights, where each unit has its own. */
+int gather_buffer(const struct core *core, int unit);
 /* Replaces `pass`, a forward or backward that is about to be issued, by the first operation of its chain, and
  * returns whether there is one that can begin now. Does nothing with other plans: true. */
 bool gather_begin(struct core *core, struct op *pass);
@@ -367,7 +373,8 @@ void optimizer_start(struct core *core);
 bool optimizer_next(struct core *core, struct op *op);
 void optimizer_complete(struct core *core, const struct op *op);
 bool optimizer_done(const struct core *core);
-/* Returns how many chunks of gradients a stage sums over its replicas; 0 with one replica or with ZeRO-3. */
+/* Returns how many chunks of gradients a stage sums over its replicas; 0 with one replica, or where
+ * units are reduced. */
 int optimizer_chunks(const struct plan *plan, const struct core_stage *part);
 
 #endif

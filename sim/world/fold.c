@@ -83,11 +83,11 @@ static const char *obstacle_in_sums(const struct platform *p, const struct plan 
                 enum op_group group;
                 enum collective_kind kind;
                 int64_t parameters;
-        } sums[] = {{GROUP_DATA, sum, plan->zero == 3 ? 0 : min_int64(parameters, chunk)},
-                    {GROUP_DATA, sum, plan->zero == 3 ? 0 : parameters % chunk},
+        } sums[] = {{GROUP_DATA, sum, plan->zero >= 2 ? 0 : min_int64(parameters, chunk)},
+                    {GROUP_DATA, sum, plan->zero >= 2 ? 0 : parameters % chunk},
                     {GROUP_EXPERT_DATA, sum, min_int64(experts, chunk)},
                     {GROUP_EXPERT_DATA, sum, experts % chunk},
-                    {plan_unit_group(plan), COLLECTIVE_ALL_GATHER, plan->zero == 3 ? parameters : 0},
+                    {plan_unit_group(plan), COLLECTIVE_ALL_GATHER, plan->zero >= 2 ? parameters : 0},
                     {GROUP_SHARE_DATA, COLLECTIVE_ALLREDUCE, plan_hybrid(plan) ? min_int64(share, chunk) : 0},
                     {GROUP_SHARE_DATA, COLLECTIVE_ALLREDUCE, plan_hybrid(plan) ? share % chunk : 0}};
         for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)

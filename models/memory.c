@@ -44,40 +44,46 @@ int64_t memory_aligned(int64_t bytes)
         return (bytes + MEMORY_ALIGNMENT - 1) / MEMORY_ALIGNMENT * MEMORY_ALIGNMENT;
 }
 
-/* Zero 2 and 3: elements of the largest unit of blocks. */
-static int64_t largest_unit(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan)
+/* Zero 2 and 3: elements of the nth unit of blocks. */
+static int64_t unit_elements(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                             int nth)
 {
         const int each = max_int(plan->unit_layers, 1);
+        return partition_block_offset(gpt, stage, min_int((nth + 1) * each, stage->layers)) -
+               partition_block_offset(gpt, stage, nth * each);
+}
+
+static int64_t largest_unit(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan)
+{
         int64_t largest = 0;
-        for (int first = 0; first < stage->layers; first += each)
-                largest = max_int64(largest,
-                                    partition_block_offset(gpt, stage, min_int(first + each, stage->layers)) -
-                                            partition_block_offset(gpt, stage, first));
+        for (int nth = 0; nth * max_int(plan->unit_layers, 1) < stage->layers; nth++)
+                largest = max_int64(largest, unit_elements(gpt, stage, plan, nth));
         return largest;
 }
 
-/* Its buffers, and those of embedding and head. */
-static struct memory_units units_bytes(const struct gpt *gpt, const struct memory_plan *plan,
-                                       const struct memory_unit_buffers *buffers, int64_t unit)
+int64_t memory_unit_place(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                          const struct memory_unit_buffers *buffers, int nth)
 {
         const struct partition_units u = partition_units(gpt);
-        const bool two = buffers->ends == 2;
-        const int64_t e = work_element_bytes(&plan->work);
-        const int64_t one = gpt->tied ? u.embedding + u.head : max_int64(u.embedding, u.head);
-        const int64_t ends[2] = {memory_aligned((two ? u.embedding : one) * e),
-                                 two ? memory_aligned(u.head * e) : 0};
-        return (struct memory_units){.ends = {ends[0], ends[1]},
-                                     .bytes = ends[0] + ends[1] + buffers->blocks * unit};
+        const int64_t e = work_element_bytes(&plan->work), blocks = nth - buffers->ends,
+                      one = gpt->tied ? u.embedding + u.head : max_int64(u.embedding, u.head);
+        int64_t place = 0;
+        if (nth > 0)
+                place += memory_aligned((buffers->ends == 2 ? u.embedding : one) * e);
+        if (nth > 1 && buffers->ends == 2)
+                place += memory_aligned(u.head * e);
+        if (blocks > 0 && !buffers->own)
+                place += blocks * memory_aligned(largest_unit(gpt, stage, plan) * e);
+        for (int unit = 0; buffers->own && unit < blocks; unit++)
+                place += memory_aligned(unit_elements(gpt, stage, plan, unit) * e);
+        return place;
 }
 
-static void add_units(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
-                      struct memory_layout *layout)
+static int64_t units_bytes(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                           const struct memory_unit_buffers *buffers)
 {
-        if (!plan->gathered)
-                return;
-        layout->unit = memory_aligned(largest_unit(gpt, stage, plan) * work_element_bytes(&plan->work));
-        layout->gathered = units_bytes(gpt, plan, &plan->unit_weights, layout->unit);
-        layout->reduced = units_bytes(gpt, plan, &plan->unit_gradients, layout->unit);
+        return plan->gathered ? memory_unit_place(gpt, stage, plan, buffers, buffers->ends + buffers->blocks)
+                              : 0;
 }
 
 static bool stage_has(const struct gpt *gpt, const struct stage *stage, enum layer layer)
@@ -148,11 +154,12 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
                 .weights = plan->whole_weights ? 0 : kept,
                 .gradients = kept,
+                .gathered = units_bytes(gpt, stage, plan, &plan->unit_weights),
+                .reduced = units_bytes(gpt, stage, plan, &plan->unit_gradients),
                 .staged = memory_aligned(plan->staged_gradients * e),
                 .optimizer = memory_aligned(sharded * wide_e),
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
         };
-        add_units(gpt, stage, plan, &layout);
         layout.slot = layout.embedded + chunk_layers * layout.block + layout.head;
         layout.deferred_output = bytes.output_lent ? layout.message : 0;
         layout.deferred = layout.deferred_embedded + parted * layout.deferred_block + layout.deferred_lent +
@@ -233,8 +240,8 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         struct memory_layout layout = memory_layout(gpt, stage, plan);
         *bytes = (struct memory_bytes){0};
         int64_t *device = bytes->in[MEMORY_DEVICE];
-        device[MEMORY_WEIGHTS] = layout.weights + layout.gathered.bytes;
-        device[MEMORY_GRADIENTS] = layout.gradients + layout.reduced.bytes;
+        device[MEMORY_WEIGHTS] = layout.weights + layout.gathered;
+        device[MEMORY_GRADIENTS] = layout.gradients + layout.reduced;
         if (work_mixed(&plan->work))
                 count_master(&layout, plan, bytes);
         else

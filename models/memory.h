@@ -86,12 +86,13 @@ struct memory_plan {
         int64_t shard_parameters;
         /* Zero 2 and 3: gradients are that long too, and with 3 weights, and passes work in buffers of whole
          * units: so many blocks at once, as one unit (0: 1), in so many buffers for the embedding and the
-         * head (1: in one, or, tied, as one unit) and for units of blocks. Zero 2: `whole_weights`, all
-         * weights are in such buffers alone. */
+         * head (1: in one, or, tied, as one unit) and for units of blocks, of which each has its `own`, or
+         * which take turns. Zero 2: `whole_weights`, all weights are in such buffers alone. */
         bool gathered, whole_weights;
         int unit_layers;
         struct memory_unit_buffers {
                 int ends, blocks;
+                bool own;
         } unit_weights, unit_gradients;
         /* Master parameters and moments lie in host memory; this needs mixed precision. */
         bool offload;
@@ -130,12 +131,8 @@ struct memory_layout {
         /* The flat buffers of the stage's weights and gradients as stored (zero 3: of the replica's share;
          * zero 2: of weights none, of gradients the share). */
         int64_t weights, gradients;
-        /* Zero 2 and 3: one buffer of a unit of blocks (the largest); and of the units' weights, and of their
-         * gradients, those of the embedding and the head, of which the second may be 0, and all. Else 0. */
-        int64_t unit;
-        struct memory_units {
-                int64_t ends[2], bytes;
-        } gathered, reduced;
+        /* Zero 2 and 3: all buffers of the units' weights, and of their gradients. Else 0. */
+        int64_t gathered, reduced;
         /* One flat fp32 buffer with an element a parameter (zero: of the replica's share): a moment, or in
          * mixed precision master parameters or gradients. */
         int64_t optimizer;
@@ -151,6 +148,11 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
 /* Whether every count of memory_layout and memory_stage is sure to fit 64 bits, by an estimate from above;
  * for a plan that nobody has checked. */
 bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan);
+
+/* Zero 2 and 3: returns where the `nth` of the buffers of units begins, in bytes; of one more than there are:
+ * how long they are in all. */
+int64_t memory_unit_place(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                          const struct memory_unit_buffers *buffers, int nth);
 
 /* Returns the bytes of the `index`-th slot on the device. They differ only with several chunks. */
 int64_t memory_slot(const struct memory_layout *layout, const struct stage *stage,

@@ -122,8 +122,8 @@ static bool allocate_parameters(struct nn_stage *nn)
         nn->pass_weights = nn->weights;
         nn->pass_gradients = nn->gradients;
         if (nn->plan.gathered) {
-                nn->gathered = allocate(nn, MEMORY_DEVICE, MEMORY_WEIGHTS, l->gathered.bytes, &ok);
-                nn->reduced = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, l->reduced.bytes, &ok);
+                nn->gathered = allocate(nn, MEMORY_DEVICE, MEMORY_WEIGHTS, l->gathered, &ok);
+                nn->reduced = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, l->reduced, &ok);
         }
         if (nn->plan.whole_weights)
                 nn->weights = nn->gathered;

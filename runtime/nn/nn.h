@@ -205,8 +205,8 @@ bool nn_backward_part(struct nn_stage *, int micro_batch, int input, int slot, i
 void nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
                       const struct partition_span *span);
 
-/* ZeRO-2 and 3: the unit of a pass that a call computes, and its buffers (core_gathers): `nth` counts the units in
- * the order of a forward, the embedding first, then `layers` blocks at once, then the head. */
+/* ZeRO-2 and 3: the unit of a pass that a call computes, and its buffers (core_gathers): `nth` counts the
+ * units in the order of a forward, the embedding first, then `layers` blocks at once, then the head. */
 struct nn_unit {
         int nth, weights, gradients;
         /* Of a backward: what is done with the buffer of gradients first: nothing, it is cleared, or what
@@ -220,8 +220,8 @@ int64_t nn_unit_elements(const struct nn_stage *, int nth);
 /* Return the address of one of those buffers. */
 void *nn_unit_weights(const struct nn_stage *, int buffer);
 void *nn_unit_gradients(const struct nn_stage *, int buffer);
-/* ZeRO-2: return at which element of nn->weights such a buffer begins, and where parameter `offset` is; of the
- * `count` parameters from there on that many are one behind the other, which then is their count. */
+/* ZeRO-2: return at which element of nn->weights such a buffer begins, and where parameter `offset` is; of
+ * the `count` parameters from there on that many are one behind the other, which then is their count. */
 int64_t nn_unit_begin(const struct nn_stage *, int buffer);
 int64_t nn_weight_place(const struct nn_stage *, int64_t offset, int64_t *count);
 /* These enqueue a forward or backward as nn_forward and nn_backward do, of one unit. The units of a pass must

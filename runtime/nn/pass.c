@@ -336,27 +336,24 @@ void pass_offsets(struct nn_stage *nn)
         }
 }
 
-/* Where the nth of some buffers begins, of which `ends` are for the embedding and the head. */
-static int64_t unit_place(const struct nn_stage *nn, const struct memory_units *units, int ends, int nth)
+static int64_t unit_place(const struct nn_stage *nn, const struct memory_unit_buffers *buffers, int nth)
 {
-        const int64_t *bytes = units->ends;
-        return nth < ends ? nth * bytes[0] : bytes[0] + bytes[1] + (nth - ends) * nn->layout.unit;
+        return memory_unit_place(&nn->gpt, &nn->stage, &nn->plan, buffers, nth);
 }
 
 void *nn_unit_weights(const struct nn_stage *nn, int buffer)
 {
-        return nn->gathered + unit_place(nn, &nn->layout.gathered, nn->plan.unit_weights.ends, buffer);
+        return nn->gathered + unit_place(nn, &nn->plan.unit_weights, buffer);
 }
 
 void *nn_unit_gradients(const struct nn_stage *nn, int buffer)
 {
-        return nn->reduced + unit_place(nn, &nn->layout.reduced, nn->plan.unit_gradients.ends, buffer);
+        return nn->reduced + unit_place(nn, &nn->plan.unit_gradients, buffer);
 }
 
 int64_t nn_unit_begin(const struct nn_stage *nn, int buffer)
 {
-        return unit_place(nn, &nn->layout.gathered, nn->plan.unit_weights.ends, buffer) /
-               work_element_bytes(&nn->plan.work);
+        return unit_place(nn, &nn->plan.unit_weights, buffer) / work_element_bytes(&nn->plan.work);
 }
 
 /* Blocks lie between the embedding and the head; a tied head's own are behind the embedding in its buffer. */

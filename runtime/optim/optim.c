@@ -88,8 +88,8 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
                 b = (struct nn_bucket){nn->master + place, nn->master_gradients + place, nn->adam_m + place,
                                        nn->adam_v + place};
         kernels_unscale(nn->device, b.gradients, gradients, scale, count);
-        kernels_adamw(nn->device, b.master, b.gradients, b.adam_m, b.adam_v, weights, nn->ranges, NULL,
-                      kept, count, &adamw);
+        kernels_adamw(nn->device, b.master, b.gradients, b.adam_m, b.adam_v, weights, nn->ranges, NULL, kept,
+                      count, &adamw);
 }
 
 void loss_scaler_init(struct loss_scaler *scaler, enum dtype dtype)

@@ -406,6 +406,11 @@ static int64_t shard_parameters(const struct plan *plan, const struct options *o
         return regions_elements(&regions);
 }
 
+static struct memory_unit_buffers unit_buffers(const struct core_unit_buffers *buffers)
+{
+        return (struct memory_unit_buffers){buffers->ends, buffers->blocks, buffers->own};
+}
+
 /* Zero 2 and 3: what a replica keeps, and buffers of units. */
 static void add_gathers(const struct plan *plan, const struct options *o, const struct stage *stage,
                         struct memory_plan *memory)
@@ -416,9 +421,8 @@ static void add_gathers(const struct plan *plan, const struct options *o, const 
         memory->shard_parameters = kept_parameters(plan, &units);
         memory->unit_layers = o->unit_layers;
         memory->whole_weights = plan->zero == 2;
-        memory->unit_weights = (struct memory_unit_buffers){gathers.weights.ends, gathers.weights.blocks};
-        memory->unit_gradients =
-                (struct memory_unit_buffers){gathers.gradients.ends, gathers.gradients.blocks};
+        memory->unit_weights = unit_buffers(&gathers.weights);
+        memory->unit_gradients = unit_buffers(&gathers.gradients);
 }
 
 struct memory_plan options_memory(const struct options *o, int stage)

@@ -325,11 +325,12 @@ static bool propose_recompute(const struct options *o, int nth, int *value)
         return nth == 0;
 }
 
-/* The optimizer's state, where nothing is shared yet. */
+/* The optimizer's state, and gradients too, where they are not shared yet. */
 static bool propose_zero(const struct options *o, int nth, int *value)
 {
-        *value = nth ? 1 : o->zero;
-        return nth == 0 || (nth == 1 && o->zero == 0 && options_replicas(o) > 1);
+        const bool more = o->zero < 2 && options_replicas(o) > 1;
+        *value = o->zero + nth;
+        return nth == 0 || (more && *value <= 2);
 }
 
 /* ---- the rows ---- */

@@ -92,8 +92,8 @@ static const struct tensor *find_tensor(const struct tensor *tensors, int count,
         return NULL;
 }
 
-/* Each replica has a share of the master parameters, or with ZeRO-3 of all weights, and zeros elsewhere; the sum is
- * all of them. */
+/* Each replica has a share of the master parameters, or with ZeRO-3 of all weights, and zeros elsewhere; the
+ * sum is all of them. */
 static bool is_shared(const struct nn_stage *nn)
 {
         return nn->own && (nn->master || (nn->plan.gathered && !nn->plan.whole_weights));

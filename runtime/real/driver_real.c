@@ -125,7 +125,8 @@ static void inject_overflow(struct driver_real *d, int token)
 static void check_overflow(struct driver_real *d, int token)
 {
         const struct op *op = &d->ops[token];
-        /* Zero 2 and 3: they are sums already, of all or of a group, which have overflowed if anything has. */
+        /* Zero 2 and 3: they are sums already, of all or of a group, which have overflowed if anything has.
+         */
         const int to_sum = d->plan.zero >= 2 ? d->plan.dp / plan_share_ranks(&d->plan) : d->plan.dp;
         optim_check_overflow(d->nn, op->offset, op->count,
                              optim_overflow_limit(to_sum, d->nn->plan.work.dtype));
@@ -388,8 +389,8 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
         }
 }
 
-/* Zero 2 and 3: a unit's weights, from the replicas' shares of them, which with zero 2 are at their place among
- * them, or its gradients, to these. */
+/* Zero 2 and 3: a unit's weights, from the replicas' shares of them, which with zero 2 are at their place
+ * among them, or its gradients, to these. */
 static void issue_unit_collective(struct driver_real *d, const struct op *op)
 {
         const struct net_ops *net = d->net->ops;
@@ -397,8 +398,8 @@ static void issue_unit_collective(struct driver_real *d, const struct op *op)
         const enum net_group group = op->group == GROUP_SHARERS ? NET_SHARERS : NET_DATA;
         if (op->kind == OP_ALL_GATHER)
                 net->iall_gather(d->net, nn_unit_weights(nn, op->gathered),
-                                 d->plan.zero == 2 ? NULL : nn_at(nn, nn->weights, op->place),
-                                 op->count, stored_type(d), group, op->serial);
+                                 d->plan.zero == 2 ? NULL : nn_at(nn, nn->weights, op->place), op->count,
+                                 stored_type(d), group, op->serial);
         else
                 net->ireduce_scatter(d->net, nn_unit_gradients(nn, op->reduced),
                                      nn_at(nn, nn->gradients, op->place), op->count, stored_type(d), group,

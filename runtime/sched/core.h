@@ -92,9 +92,9 @@ struct core_stage {
         } units;
 };
 
-/* ZeRO-2 and 3: what a stage is gathered, and reduced, in. Unit 0 is the embedding, with a tied head's own parameters behind it;
- * then come `blocks` units of blocks; a head that is not tied is the last one. core_units_of returns how many
- * there are of both. */
+/* ZeRO-2 and 3: what a stage is gathered, and reduced, in. Unit 0 is the embedding, with a tied head's own
+ * parameters behind it; then come `blocks` units of blocks; a head that is not tied is the last one.
+ * core_units_of returns how many there are of both. */
 struct core_unit_counts {
         int blocks, all;
 };
@@ -106,10 +106,12 @@ int64_t core_unit_parameters(const struct plan *plan, const struct core_units *u
 int64_t core_unit_place(const struct plan *plan, const struct core_units *units, int unit);
 
 /* ZeRO-2 and 3: buffers of whole units' weights, and of their gradients. The first `ends` are for the
- * embedding and the head (1: both take turns in it, or are one unit), the others for units of blocks. */
+ * embedding and the head (1: both take turns in it, or are one unit), the others for units of blocks; `own`:
+ * each has its own, else they take turns. */
 struct core_gathers {
         struct core_unit_buffers {
                 int ends, blocks;
+                bool own;
         } weights, gradients;
 };
 struct core_gathers core_gathers(const struct plan *plan, const struct core_units *units);

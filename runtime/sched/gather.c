@@ -97,8 +97,8 @@ int64_t core_unit_place(const struct plan *plan, const struct core_units *units,
         return place;
 }
 
-/* Whether a unit's gradients are whole until the last backward of the batch; whether its weights are there
- * between micro-batches; and whether it has a buffer of weights of its own. */
+/* Whether gradients are whole until the last backward of the batch; and weights there between micro-batches.
+ */
 static bool gradients_stay(const struct plan *plan)
 {
         return plan->gathered == GATHERED_FOR_BATCH;
@@ -109,21 +109,17 @@ static bool weights_stay(const struct plan *plan)
         return plan->zero == 2 || plan->gathered == GATHERED_FOR_BATCH;
 }
 
-static bool each_unit_has_weights(const struct plan *plan)
-{
-        return plan->zero == 2 || plan->gathered != GATHERED_FOR_PASS;
-}
-
 struct core_gathers core_gathers(const struct plan *plan, const struct core_units *units)
 {
         const int blocks = core_units_of(plan, units).blocks, ends = units->tied ? 1 : 2;
         const int alternate = min_int(plan->blocking ? 1 : 2, blocks);
-        return (struct core_gathers){
-                .weights = {.ends = weights_stay(plan) ? ends : 1,
-                            .blocks = each_unit_has_weights(plan) ? blocks
-                                                                  : min_int(1 + plan->prefetch, blocks)},
-                .gradients = {.ends = gradients_stay(plan) ? ends : 1,
-                              .blocks = gradients_stay(plan) ? blocks : alternate}};
+        const bool own = weights_stay(plan) || plan->gathered == GATHERED_FOR_MICRO_BATCH;
+        return (struct core_gathers){.weights = {.ends = weights_stay(plan) ? ends : 1,
+                                                 .blocks = own ? blocks : min_int(1 + plan->prefetch, blocks),
+                                                 .own = own},
+                                     .gradients = {.ends = gradients_stay(plan) ? ends : 1,
+                                                   .blocks = gradients_stay(plan) ? blocks : alternate,
+                                                   .own = gradients_stay(plan)}};
 }
 
 /* ---- the units of a pass ---- */
@@ -164,16 +160,16 @@ static int all_buffers(const struct core_unit_buffers *buffers)
 }
 
 /* The buffer that is a unit's own; -1: units of blocks take turns. */
-static int own_buffer(const struct core *core, const struct core_unit_buffers *buffers, int unit, bool own)
+static int own_buffer(const struct core *core, const struct core_unit_buffers *buffers, int unit)
 {
         if (unit == 0 || unit > core_units_of(&core->plan, &core->units).blocks)
                 return unit == 0 ? 0 : buffers->ends - 1;
-        return own ? buffers->ends + unit - 1 : -1;
+        return buffers->own ? buffers->ends + unit - 1 : -1;
 }
 
 int gather_buffer(const struct core *core, int unit)
 {
-        return own_buffer(core, &core->gathers.weights, unit, true);
+        return own_buffer(core, &core->gathers.weights, unit);
 }
 
 /* Where a unit's weights are, or are on their way to; -1: nowhere. */
@@ -191,7 +187,7 @@ static int buffer_for(struct core *core, int unit)
 {
         const struct gathered *buffers = core_tables(core).gathered;
         const struct core_unit_buffers *weights = &core->gathers.weights;
-        const int own = own_buffer(core, weights, unit, each_unit_has_weights(&core->plan));
+        const int own = own_buffer(core, weights, unit);
         int found = -1;
         if (own >= 0)
                 return own;
@@ -210,24 +206,20 @@ static bool is_reducing(struct core *core, int unit)
         return false;
 }
 
-/* The buffer in which the nth unit of a backward may make its gradients; -1: none is free. If one is, this
- * unit's of earlier micro-batches have been reduced: reductions end in order, so they held that buffer or a
- * busy one before. */
+/* The buffer in which the nth unit of a backward may make its gradients; -1: none is free, or what an earlier
+ * micro-batch adds to this replica's share is still to come: a network may end a later reduction first. */
 static int buffer_to_reduce(struct core *core, int nth)
 {
-        const bool stay = gradients_stay(&core->plan);
         const struct core_unit_buffers *gradients = &core->gathers.gradients;
-        const int unit = unit_of(core, nth), own = own_buffer(core, gradients, unit, stay);
+        const int unit = unit_of(core, nth), own = own_buffer(core, gradients, unit);
         const int *reduced = core_tables(core).reduced;
-        if (stay || (core->units.tied && is_last_of_backward(core, nth)))
+        if (gradients_stay(&core->plan) || (core->units.tied && is_last_of_backward(core, nth)))
                 return own;
         if (own >= 0)
                 return reduced[own] ? -1 : own;
-        for (int i = gradients->ends; i < all_buffers(gradients); i++)
-                if (!reduced[i]) {
-                        assert(!is_reducing(core, unit));
+        for (int i = gradients->ends; !is_reducing(core, unit) && i < all_buffers(gradients); i++)
+                if (!reduced[i])
                         return i;
-                }
         return -1;
 }
 

@@ -117,8 +117,9 @@ static inline int op_lane_peer(const struct plan *plan, int rank, enum op_lane l
  * has both, unless the policy splits backwards in two operations (policy.h). */
 enum { OP_INPUT_GRADIENT = 1, OP_WEIGHT_GRADIENT = 2 };
 
-/* ZeRO-2 and 3: what a unit's backward does with the buffer of the unit's gradients before it adds to it: nothing,
- * clears it, or clears it and adds what earlier micro-batches left in this replica's share of the gradients.
+/* ZeRO-2 and 3: what a unit's backward does with the buffer of the unit's gradients before it adds to it:
+ * nothing, clears it, or clears it and adds what earlier micro-batches left in this replica's share of the
+ * gradients.
  */
 enum op_gradients { GRADIENTS_ADD, GRADIENTS_CLEAR, GRADIENTS_LOAD };
 
@@ -171,8 +172,8 @@ struct op {
          * gradients it is to make final, see overlap.c. */
         int64_t offset, count;
         /* Where the optimizer's own arrays have what belongs to parameter `offset` (region_range.place).
-         * Parts of a forward or backward with ZeRO-2 or 3: where this replica's share of the unit is in what it
-         * keeps. */
+         * Parts of a forward or backward with ZeRO-2 or 3: where this replica's share of the unit is in what
+         * it keeps. */
         int64_t place;
         int64_t bytes; /* of a message, copy or collective; 0 for OP_TENSOR, whose size the world knows */
         /* Given by the engine, to recognise the operation when it completes; the core ignores it. */

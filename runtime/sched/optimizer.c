@@ -22,8 +22,8 @@
  * updated, but after all exchanges: so each rank's collectives have one order, whatever comes first. What was
  * summed elsewhere is left over in the gradients, so they are cleared when all updates are done.
  *
- * ZeRO-2: gradients were reduced in the pipeline, and a chunk is a unit (gather.c); its shares' updates and its
- * gather are as with ZeRO-1. Of several groups (hybrid shards) what one has is all-reduced first. */
+ * ZeRO-2: gradients were reduced in the pipeline, and a chunk is a unit (gather.c); its shares' updates and
+ * its gather are as with ZeRO-1. Of several groups (hybrid shards) what one has is all-reduced first. */
 #include "runtime/sched/state.h"
 
 #include "runtime/base/minmax.h"

@@ -136,8 +136,8 @@ static inline int64_t plan_offloaded_bytes(int64_t parameters)
         return 12 * parameters;
 }
 
-/* ZeRO-2 and 3: returns how many replicas, of neighbouring numbers, have all shares of the parameters together: all
- * or, with hybrid shards, plan.sharers of them; then other replicas have the same shares. */
+/* ZeRO-2 and 3: returns how many replicas, of neighbouring numbers, have all shares of the parameters
+ * together: all or, with hybrid shards, plan.sharers of them; then other replicas have the same shares. */
 static inline int plan_share_ranks(const struct plan *plan)
 {
         return plan->sharers > 0 ? plan->sharers : plan->dp;

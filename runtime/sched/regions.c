@@ -58,12 +58,13 @@ struct regions regions_of(const struct plan *plan, const struct core_stage *stag
                 .shared = is_shared(plan),
                 .region = {region_of(plan, begin, all - experts - embedding,
                                      plan->zero == 3 ? GROUP_SHARE_DATA : GROUP_DATA, stage->replica),
-                           region_of(plan, 0, experts, GROUP_EXPERT_DATA, stage->replica),
-                           [REGIONS - 1] = region_of(plan, first ? experts : all - embedding, embedding,
-                                                     GROUP_DATA, stage->replica)},
+                           region_of(plan, 0, experts, GROUP_EXPERT_DATA, stage->replica)},
                 .update = core_update_parameters(plan, all),
         };
-        regions.region[REGIONS - 1].exchanged = true;
+        struct region *exchanged = &regions.region[REGIONS - 1];
+        *exchanged =
+                region_of(plan, first ? experts : all - embedding, embedding, GROUP_DATA, stage->replica);
+        exchanged->exchanged = true;
         return regions;
 }
 
@@ -89,8 +90,7 @@ static int64_t elements_in(const struct region *region)
 {
         if (region->count == 0)
                 return 0;
-        return (chunks_in(region) - 1) * part_of(region, region->chunk) +
-               part_of(region, last_chunk(region));
+        return (chunks_in(region) - 1) * part_of(region, region->chunk) + part_of(region, last_chunk(region));
 }
 
 int64_t regions_elements(const struct regions *r)

@@ -308,9 +308,8 @@ void weights_done(struct core *core, const struct op *op);
 /* An operation that the world works on part by part while the rest of the core sees one: it begins when its
  * first part is issued, and is over when its last one is. Every operation is of one chain at most, which
  * core_complete asserts; so the order in which chains are asked does not matter. The plan says of which: a
- * forward or backward is of the overlap's (which needs one shard and zero 0 or 1), of the units' (ZeRO-2 and 3,
- * one shard) or
- * of the shards' chain, anything else of the staging's. */
+ * forward or backward is of the overlap's (which needs one shard and zero 0 or 1), of the units' (ZeRO-2 and
+ * 3, one shard) or of the shards' chain, anything else of the staging's. */
 struct chain {
         /* Returns whether `op`, a part or all of an operation, is of this chain. */
         bool (*has)(const struct core *core, const struct op *op);

@@ -311,7 +311,8 @@ static void print_gathered(const struct simulation *s)
         const struct plan plan = options_plan(&s->settings->plan, false);
         const bool line = s->machine.load->lines[LINE_LAYER_GATHER].fit.present;
         if (plan.zero == 2)
-                printf("zero 2     layers are reduced %s; %.1f %% of the time of a micro-batch waits for that\n",
+                printf("zero 2     layers are reduced %s; %.1f %% of the time of a micro-batch waits for "
+                       "that\n",
                        line ? "by the profile's line layer_gather" : "as flows",
                        passes > 0 ? 100 * p->gathered_seconds / passes : 0);
         if (plan.zero == 3)

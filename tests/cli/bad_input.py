@@ -137,7 +137,7 @@ CASES = [
     train("a precision that is a number format", "--precision fp16", ranks=ALONE),
     train("an empty precision", "--precision=", ranks=ALONE),
     train("a recomputation that does not exist", "--recompute some", ranks=ALONE),
-    train("a stage of zero that there is not", "--zero 2"),
+    train("a stage of zero that there is not", "--zero 4"),
     train("zero 3 on a GPU", "--zero 3 --device cuda"),
     train("units of zero 3 without it", "--unit-layers 2"),
     train("hybrid shards without zero 3", "--zero 1 --shard-replicas 1"),

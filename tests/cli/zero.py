@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Replicas that share: what a rank of --zero 1 or 3 holds is predicted to the byte, and by hand; losses and checkpoints are those
-of a run without; of --zero 3 every unit is gathered, computed and reduced as the plan says."""
+"""Replicas that share: what a rank of --zero 1, 2 or 3 holds is predicted to the byte, and by hand; losses and checkpoints are those
+of a run without; of --zero 2 and 3 every unit is gathered, computed and reduced as the plan says."""
 import csv
 import functools
 import json
@@ -31,10 +31,14 @@ UNITS = [("tiny", 2, []), ("tiny", 3, []), ("tiny", 8, ["--batch-size", 8]), ("t
          ("tiny", 6, ["--shard-replicas", 3, "--clip", 0, "--bucket-params", 3000, "--allreduce-buckets", 1]), ("llama-tiny", 4, ["--shard-replicas", 2]),
          ("tiny", 4, ["--shard-replicas", 1]), ("llama-tiny", 2, []), ("llama-tiny", 4, BATCH + ["--clip", 0]), ("mixtral-tiny", 2, []), ("mixtral-tiny", 3, BATCH),
          ("deepseek-tiny", 2, []), ("deepseek-tiny", 4, ["--unit-layers", 2])]
+# And zero 2.
+REDUCED = [("tiny", 3, BATCH), ("tiny", 8, LARGE + ["--batch-size", 8]), ("tiny", 2, ["--clip", 0.1, "--bucket-params", 300]),
+           ("tiny", 4, ["--shard-replicas", 2, "--schedule", "1f1b", "--p2p", "blocking"] + BATCH), ("llama-tiny", 3, []), ("deepseek-tiny", 3, ["--unit-layers", 2])]
 TOLERANCE = 1e-6
-# Zero 3, whose memory is predicted.
+# Zero 3, or 2, whose memory is predicted.
 GATHERED = [(2, []), (3, KEPT), (4, BATCH), (2, LARGE), (3, ["--prefetch", 0]), (2, ["--prefetch", 2]), (3, ["--offload"] + BUCKETS),
             (4, ["--shard-replicas", 2]), (2, ["--schedule", "gpipe", "--recompute", "layer"]), (2, ["--schedule", "1f1b", "--p2p", "blocking"])]
+SHARED_GRADIENTS = [(2, LARGE), (3, ["--offload"] + BUCKETS), (4, ["--shard-replicas", 2] + BATCH)]
 
 
 def train(folder, pp, dp, *more):
@@ -115,13 +119,13 @@ def trained(folder, model, dp, *more):
 def check_equivalence(tap, folder):
     reference = functools.lru_cache(None)(lambda model, *more: trained(folder, model, 1, *more))
     alone = {"--batch-size", "--micro-batch-size", "--clip", "--fusion", "--recompute"}
-    for model, dp, flags in UNITS:
+    for zero, model, dp, flags in [(3, *case) for case in UNITS] + [(2, *case) for case in REDUCED]:
         same = [word for i in range(0, len(flags), 2) if flags[i] in alone for word in flags[i:i + 2]]
         one, _ = reference(model, *same)
-        losses, said = trained(folder, model, dp, "--zero", 3, *flags)
+        losses, said = trained(folder, model, dp, "--zero", zero, *flags)
         worst = max(abs(a - b) / b for a, b in zip(losses, one)) if losses and one else 1
         tap.ok(losses and len(losses) == len(one) == ranvier.STEPS + 1 and worst <= TOLERANCE,
-               f"{model} --dp {dp} --zero 3 {' '.join(map(str, flags))}: the losses of one rank", f"{worst}\n{losses}\n{one}\n{said if not losses else ''}")
+               f"{model} --dp {dp} --zero {zero} {' '.join(map(str, flags))}: the losses of one rank", f"{worst}\n{losses}\n{one}\n{said if not losses else ''}")
 
 
 def check_bits(tap, folder):
@@ -135,15 +139,20 @@ def check_bits(tap, folder):
                    f"{precision} {' '.join(map(str, flags))}: the same bits as without")
     for precision in ("fp32", "bf16"):
         plan = ["--precision", precision, "--clip", 0]
-        whole, batch = trained(folder, "tiny", 2, *plan), trained(folder, "tiny", 2, *plan, "--zero", 3, *BATCH)
-        tap.ok(whole[0] and batch[1] == whole[1], f"{precision}: reduced once a batch, the checkpoint is that of --zero 0, bit for bit",
-               f"{whole[0]}\n{batch[0] or batch[1]}")
+        whole = trained(folder, "tiny", 2, *plan)
+        for zero in (2, 3) if precision == "fp32" else (3,):
+            batch = trained(folder, "tiny", 2, *plan, "--zero", zero, *BATCH)
+            tap.ok(whole[0] and batch[1] == whole[1], f"{precision} --zero {zero}: reduced once a batch, the checkpoint is that of --zero 0, bit for bit",
+                   f"{whole[0]}\n{batch[0] or batch[1]}")
+    for precision, flags in (("fp32", []), ("mixed", ["--offload"] + BUCKETS), ("bf16", [])):
+        gathered, reduced = (trained(folder, "tiny", 3, "--precision", precision, *more) for more in (["--zero", 3], ["--zero", 2, *flags]))
+        tap.ok(gathered[0] and reduced == gathered, f"{precision} --zero 2 {' '.join(map(str, flags))}: the same bits as --zero 3")
     path, again = os.path.join(folder, "zero3.safetensors"), os.path.join(folder, "again.safetensors")
-    plan = ["--batch-size", 12, "--micro-batch-size", 1, "--data", os.path.join(folder, "text.txt"), "--dp", 3, "--zero", 3]
-    for precision in ("fp32", "bf16"):
+    for precision, zero in (("fp32", 3), ("bf16", 3), ("fp32", 2), ("bf16", 2)):
+        plan = ["--batch-size", 12, "--micro-batch-size", 1, "--data", os.path.join(folder, "text.txt"), "--dp", 3, "--zero", zero]
         ranvier.run(["train", "tiny", *plan, "--steps", 2, "--precision", precision, "--checkpoint", path], 3)
         status, _, err = ranvier.run(["train", "--init", path, *plan, "--steps", 1, "--lr", 0, "--min-lr", 0, "--precision", precision, "--checkpoint", again], 3)
-        tap.ok(status == 0 and weights(path) == weights(again), f"{precision}: what is written is read again, by replicas that each keep a share", err)
+        tap.ok(status == 0 and weights(path) == weights(again), f"{precision} --zero {zero}: what is written is read again, by replicas that each keep a share", err)
 
 
 def weights(path):
@@ -157,9 +166,9 @@ def check_gathered(tap, folder):
     V, C, T, blocks = 256, 32, 64, 4
     block, ends = 12 * C * C + 13 * C, (V + T) * C + 2 * C
     aligned = lambda elements, width: (elements * width + 63) // 64 * 64
-    for dp, flags in GATHERED:
-        name = f"--dp {dp} --zero 3 {' '.join(map(str, flags))}"
-        plan = [*MIXED, "--zero", 3, *flags]
+    for zero, dp, flags in [(3, *case) for case in GATHERED] + [(2, *case) for case in SHARED_GRADIENTS]:
+        name = f"--dp {dp} --zero {zero} {' '.join(map(str, flags))}"
+        plan = [*MIXED, "--zero", zero, *flags]
         measured, err = train(folder, 1, dp, "--fusion", "off", *plan)
         predicted, said = simulate(folder, "tiny", 1, dp, *SHAPE, "--seq-len", 64, *plan)
         tap.ok(measured and predicted and holds(measured) == holds(predicted), f"{name}: memory is predicted to the byte",
@@ -172,8 +181,9 @@ def check_gathered(tap, folder):
         weights = len(units) if "--gather-each" in flags or "--reshard-after-forward" in flags else min(1 + ahead, len(units))
         gradients = len(units) if "--gather-each" in flags else 1 if "blocking" in flags else min(2, len(units))
         buffers = lambda count: aligned(kept, 2) + aligned(ends, 2) + count * aligned(max(units) * block, 2)
+        held = buffers(weights) if zero == 3 else aligned(ends, 2) + sum(aligned(unit * block, 2) for unit in units)
         found = measured["ranks"][0]["bytes"] if measured else {}
-        tap.ok(measured and found["weights"] == buffers(weights) and found["gradients"] == buffers(gradients) and
+        tap.ok(measured and found["weights"] == held and found["gradients"] == buffers(gradients) and
                optimizer_bytes(measured) == (3 if "--offload" in flags else 4) * aligned(kept, 4),
                f"{name}: shares of weights, gradients and optimizer, and whole units, as worked out by hand", f"{found}")
     status, out, err = ranvier.run(["simulate", "gpt2-1.5b", "--profile", "a100-datasheet", "--platform", "selene", "--gpus", 64, "--dp", 64, "--zero",
@@ -190,12 +200,13 @@ def check_units(tap, folder):
     """The trace shows every gather and reduction of a unit: of tiny's embedding, four blocks and head, which is tied."""
     trace, blocks = os.path.join(folder, "trace.json"), 4
     both = range(blocks + 2)
-    for flags, again, batches in (([], range(3, blocks + 1), 6), (KEPT, [], 6), (BATCH, [], 1), (["--prefetch", 0], range(2, blocks + 1), 6)):
+    for zero, flags, again, batches in ((3, [], range(3, blocks + 1), 6), (3, KEPT, [], 6), (3, BATCH, [], 1), (3, ["--prefetch", 0], range(2, blocks + 1), 6),
+                                        (2, [], [], 6)):
         for real in (False, True):
             if real:
-                _, said = train(folder, 1, 2, *MIXED, "--zero", 3, "--trace", trace, *flags)
+                _, said = train(folder, 1, 2, *MIXED, "--zero", zero, "--trace", trace, *flags)
             else:
-                _, said = simulate(folder, "tiny", 1, 2, *SHAPE, "--seq-len", 64, *MIXED, "--zero", 3, "--trace", trace, *flags)
+                _, said = simulate(folder, "tiny", 1, 2, *SHAPE, "--seq-len", 64, *MIXED, "--zero", zero, "--trace", trace, *flags)
             found = {}
             for event in json.load(open(trace))["traceEvents"]:
                 what = event.get("args", {})
@@ -204,10 +215,10 @@ def check_units(tap, folder):
                     found.setdefault((what["kind"], what.get("of", what["kind"]), what["micro_batch"]), []).append(what.get("segment", 0))
             first, last = range(0, batches), range(6 - batches, 6)
             expected = {("forward", "forward", m): [*both] for m in range(6)} | {("backward", "backward", m): [*both] for m in range(6)}
-            expected |= {("all-gather", "forward", m): [*both[:-1]] for m in first} | {("all-gather", "backward", m): [*again] for m in range(6) if again}
+            expected |= {("all-gather", "forward", m): [*both[:-1]] for m in first if zero == 3} | {("all-gather", "backward", m): [*again] for m in range(6) if again}
             expected |= {("reduce-scatter", "backward", m): [*both[1:]] for m in last}
             found = {key: sorted(units) for key, units in found.items()}
-            tap.ok(found == expected, f"{'real' if real else 'simulated'} {' '.join(map(str, flags))}: units are gathered and reduced as the plan says",
+            tap.ok(found == expected, f"{'real' if real else 'simulated'} --zero {zero} {' '.join(map(str, flags))}: units are gathered and reduced as the plan says",
                    f"{said}{found}\n{expected}")
 
 
@@ -222,6 +233,11 @@ def check_times(tap, folder):
     tap.ok(times == sorted(times) and times[0] < times[1] and 1.2 * times[2] < times[3],
            "gathered once a batch, once a micro-batch, twice, twice and nothing ahead: none is faster than the one before", f"{times}")
     tap.ok(one["phases"]["allreduce_seconds"] == 0, "and nothing is left to be summed behind the pipeline")
+    reduced, shared = run(2, 24), run(1, 24)
+    tap.ok(seconds(none) < seconds(reduced) < seconds(one) and reduced["phases"]["allreduce_seconds"] == 0 and
+           reduced["batch_seconds"]["median"] < shared["batch_seconds"]["median"],
+           "zero 2 reduces beside backwards and gathers nothing in passes: faster than zero 1 and 3",
+           f"{seconds(none)} {seconds(reduced)} {reduced['batch_seconds']} {shared['batch_seconds']}")
 
 
 def main():

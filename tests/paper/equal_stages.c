@@ -53,6 +53,17 @@ int64_t paper_expert_parameters(const struct plan *plan, int64_t parameters)
         return plan_expert_ranks(plan) > 1 ? (parameters - plan->embedding_parameters) / 2 : 0;
 }
 
+struct core_units paper_units(const struct plan *plan)
+{
+        return (struct core_units){.blocks = PAPER_BLOCKS,
+                                   .dense = PAPER_DENSE,
+                                   .tied = plan->tied,
+                                   .embedding = PAPER_EMBEDDING,
+                                   .dense_block = PAPER_DENSE_BLOCK,
+                                   .block = PAPER_BLOCK,
+                                   .head = PAPER_HEAD};
+}
+
 struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters, bool eager,
                                     paper_seconds_fn *seconds, paper_watch_fn *issued,
                                     paper_watch_fn *completed, void *context)
@@ -66,13 +77,7 @@ struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters,
                                             .slot_bytes = PAPER_SLOT_BYTES,
                                             .embedded_bytes = PAPER_EMBEDDED_BYTES,
                                             .head_bytes = PAPER_HEAD_BYTES,
-                                            .units = {.blocks = PAPER_BLOCKS,
-                                                      .dense = PAPER_DENSE,
-                                                      .tied = plan->tied,
-                                                      .embedding = PAPER_EMBEDDING,
-                                                      .dense_block = PAPER_DENSE_BLOCK,
-                                                      .block = PAPER_BLOCK,
-                                                      .head = PAPER_HEAD}};
+                                            .units = paper_units(plan)};
         struct paper *paper = paper_new(
                 &(struct paper_setting){.plan = plan,
                                         .stages = stages,

@@ -17,7 +17,7 @@ enum { PAPER_CHUNK = 10 };
  * stages are all. */
 enum { PAPER_LEFT = 5 * PAPER_LAYER };
 
-/* Zero 3: blocks, and parameters of what is gathered whole. */
+/* Zero 2 and 3: blocks, and parameters of what is gathered whole. */
 enum {
         PAPER_BLOCKS = 4,
         PAPER_DENSE = 1,
@@ -32,6 +32,9 @@ enum { PAPER_PARTS = 3 };
 
 /* Returns how many of every stage's `parameters` are of such experts; they come first. */
 int64_t paper_expert_parameters(const struct plan *plan, int64_t parameters);
+
+/* Returns the units of every stage, with zero 2 and 3. */
+struct core_units paper_units(const struct plan *plan);
 
 /* Seconds that `op` takes on `rank`, as struct paper_physics has it. */
 typedef double paper_seconds_fn(void *context, int rank, const struct op *op);

@@ -34,7 +34,7 @@ struct touched {
         enum mirror mirror;
 };
 
-/* Zero 3: buffers, of which a unit's weights are in one and its gradients in one. */
+/* Zero 2 and 3: buffers, of which a unit's weights are in one and its gradients in one. */
 enum { UNITS = PAPER_BLOCKS + 2 };
 struct unit_buffer {
         int unit;           /* -1: of none yet */
@@ -72,7 +72,7 @@ struct seen {
         int fetch_order[128];                   /* the update of each fetch */
         uint64_t collectives[GROUP_WORLD + 1];  /* hash of what was issued, in order */
         int chain, chain_vmb;                   /* spread experts: how far a forward or backward has come */
-        bool passing;                           /* zero 3: a forward or backward is under way */
+        bool passing;                           /* zero 2 and 3: a forward or backward is under way */
         struct op pass;
         int begun, computed; /* of its units */
         struct unit units[UNITS];
@@ -106,40 +106,6 @@ static void *allocate(int64_t count, size_t size)
         return memory;
 }
 
-struct observer *observer_new(const struct plan *plan, int64_t parameters, bool eager, bool overflow)
-{
-        struct observer *o = allocate(1, sizeof *o);
-        o->plan = *plan;
-        o->parameters = parameters;
-        o->experts = paper_expert_parameters(plan, parameters);
-        o->ranks = plan->pp * plan->dp;
-        o->eager = eager;
-        o->overflow = overflow;
-        o->seen = allocate(o->ranks, sizeof *o->seen);
-        for (int rank = 0; rank < o->ranks; rank++) {
-                struct seen *s = &o->seen[rank];
-                const struct core_limits limits = core_limits(plan, plan_stage(plan, rank));
-                s->limits = limits;
-                s->final = parameters;
-                s->passed = allocate(plan_vmbs(plan), sizeof *s->passed);
-                s->touched = allocate(parameters, sizeof *s->touched);
-                s->taken = allocate(parameters, sizeof *s->taken);
-                s->slots = allocate(limits.slots, sizeof *s->slots);
-                s->host_slots = allocate(limits.host_slots, sizeof *s->host_slots);
-                s->inputs = allocate(limits.inputs, sizeof *s->inputs);
-                s->gradients = allocate(limits.gradients, sizeof *s->gradients);
-                s->deferred = allocate(limits.deferred, sizeof *s->deferred);
-                s->host_outputs = allocate(limits.slots, sizeof *s->host_outputs);
-                s->host_inputs = allocate(limits.inputs, sizeof *s->host_inputs);
-                s->host_gradients = allocate(limits.gradients, sizeof *s->host_gradients);
-                for (int i = 0; i < PLAN_UPDATE_BUFFERS; i++)
-                        s->buffer[i] = -1;
-                for (int i = 0; i < 2 + UNITS; i++)
-                        s->weights[i].unit = s->unit_gradients[i].unit = -1;
-        }
-        return o;
-}
-
 void observer_delete(struct observer *o)
 {
         for (int rank = 0; rank < o->ranks; rank++) {
@@ -160,7 +126,7 @@ void observer_delete(struct observer *o)
         free(o);
 }
 
-/* The optimizer's work is shared by chunks; with zero 3 each replica has parameters of its own. */
+/* The optimizer's work is shared by chunks; with zero 2 and 3 each replica has parameters of its own. */
 static bool shares_chunks(const struct observer *o)
 {
         return o->plan.zero == 1;
@@ -168,7 +134,7 @@ static bool shares_chunks(const struct observer *o)
 
 static bool gathers_units(const struct observer *o)
 {
-        return o->plan.zero == 3;
+        return o->plan.zero >= 2;
 }
 
 /* Replicas that share units: of neighbouring numbers. */
@@ -734,7 +700,7 @@ static void complete_pipeline(struct observer *o, int rank, const struct op *op)
         }
 }
 
-/* ---- passes of zero 3, unit by unit ---- */
+/* ---- passes of zero 2 and 3, unit by unit ---- */
 
 static int layers_of(const struct observer *o)
 {
@@ -784,10 +750,17 @@ static bool is_for_batch(const struct observer *o)
         return o->plan.gathered == GATHERED_FOR_BATCH;
 }
 
-/* Embedding and head have the first buffers, blocks the others; how many there are follows from the plan. */
-static void check_buffer(struct observer *o, int unit, int buffer, int blocks)
+/* Zero 2 has all weights always. */
+static bool has_weights(const struct observer *o)
 {
-        const int ends = is_for_batch(o) && !o->plan.tied ? 2 : 1, last = units_in(o) - 1;
+        return o->plan.zero == 2;
+}
+
+/* Embedding and head have the first buffers, one each where they `stay`, blocks the others; how many there
+ * are follows from the plan. */
+static void check_buffer(struct observer *o, int unit, int buffer, int blocks, bool stay)
+{
+        const int ends = stay && !o->plan.tied ? 2 : 1, last = units_in(o) - 1;
         const bool end = unit == 0 || unit == last;
         const int most = blocks < last - 1 ? blocks : last - 1;
         expect(o, buffer >= 0 && (end ? buffer < ends : buffer >= ends && buffer < ends + most),
@@ -800,7 +773,9 @@ static void issue_gather(struct observer *o, int rank, const struct op *op)
         const int unit = unit_of(o, op),
                   ahead = s->passing && op->of == OP_FORWARD && s->pass.of == OP_BACKWARD ? units_in(o) : 0;
         check_buffer(o, unit, op->gathered,
-                     o->plan.gathered == GATHERED_FOR_PASS ? 1 + o->plan.prefetch : PAPER_BLOCKS);
+                     o->plan.gathered == GATHERED_FOR_PASS ? 1 + o->plan.prefetch : PAPER_BLOCKS,
+                     is_for_batch(o));
+        expect(o, !has_weights(o), "what is there always is not gathered in a pass");
         struct unit_buffer *buffer = &s->weights[op->gathered];
         expect(o, op->count == unit_parameters(o, unit) && !is_back_to_embedding(o, op),
                "a unit's weights are gathered, where it has use for them");
@@ -819,7 +794,7 @@ static void begin_gradients(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         const int unit = unit_of(o, op);
-        check_buffer(o, unit, op->reduced, is_for_batch(o) ? PAPER_BLOCKS : 2);
+        check_buffer(o, unit, op->reduced, is_for_batch(o) ? PAPER_BLOCKS : 2, is_for_batch(o));
         struct unit_buffer *buffer = &s->unit_gradients[op->reduced];
         expect(o, !buffer->in_use, "no gradients are made where others are reduced");
         for (int i = 0; i < 2 + UNITS; i++)
@@ -873,7 +848,7 @@ static bool any_reduced(const struct seen *s)
         return false;
 }
 
-/* The same operation, as it is without zero 3. */
+/* The same operation, as it is without zero 2 and 3. */
 static struct op whole_pass(const struct op *part)
 {
         struct op pass = *part;
@@ -920,7 +895,7 @@ static void unit_computed(struct observer *o, int rank, const struct op *op)
         s->computed++;
         if (op->gathered >= 0) {
                 s->weights[op->gathered].in_use = false;
-                if (op->of == OP_BACKWARD && !is_for_batch(o))
+                if (op->of == OP_BACKWARD && !is_for_batch(o) && !has_weights(o))
                         s->weights[op->gathered].unit = -1;
         }
         if (op->of == OP_BACKWARD && !(o->plan.tied && is_head(o, op))) {
@@ -946,6 +921,66 @@ static void complete_unit(struct observer *o, int rank, const struct op *op)
         } else {
                 unit_computed(o, rank, op);
         }
+}
+
+/* Zero 2: which buffer has a unit's weights. */
+static int weights_of(const struct observer *o, int unit)
+{
+        const int ends = o->plan.tied ? 1 : 2;
+        return unit == 0 ? 0 : unit == units_in(o) - 1 ? ends - 1 : ends - 1 + unit;
+}
+
+/* What a replica has of a unit, in the unit and where it is kept. */
+struct share {
+        int64_t begin, count, place;
+};
+
+static struct share share_of(const struct observer *o, int rank, int unit)
+{
+        const int sharers = sharers_of(o), sharer = plan_replica(&o->plan, rank) % sharers;
+        int64_t place = 0, each = 0;
+        for (int before = 0; before <= unit; before++) {
+                place += each;
+                each = (unit_parameters(o, before) + sharers - 1) / sharers;
+        }
+        int64_t count = 0;
+        for (int64_t p = 0; p < unit_parameters(o, unit); p++)
+                count += p / each == sharer;
+        return (struct share){sharer * each, count, place};
+}
+
+static void begin_with_weights(struct observer *o, int rank)
+{
+        struct seen *s = &o->seen[rank];
+        for (int unit = 0; unit < units_in(o) - o->plan.tied; unit++) {
+                const struct share share = share_of(o, rank, unit);
+                s->weights[weights_of(o, unit)] = (struct unit_buffer){.unit = unit, .there = true};
+                for (int64_t i = 0; i < share.count; i++)
+                        s->touched[share.place + i].own = true;
+        }
+}
+
+/* An update, or a copy for one, or a gather, of a unit: becomes the same of what is kept. */
+static struct op of_kept(struct observer *o, int rank, const struct op *op)
+{
+        struct op kept = *op;
+        if (!has_weights(o) || op_of_pass(op) || op->gathered < 0)
+                return kept;
+        const int unit = o->seen[rank].weights[op->gathered].unit;
+        expect(o, unit >= 0, "weights are in the buffers of units");
+        const struct share share = share_of(o, rank, unit > 0 ? unit : 0);
+        if (op->kind == OP_ALL_GATHER) {
+                expect(o, op->offset == 0 && op->count == unit_parameters(o, unit),
+                       "a unit is gathered whole");
+                kept.offset = share.place;
+                kept.count = share.count;
+                return kept;
+        }
+        const int64_t at = op->offset - share.begin;
+        expect(o, at >= 0 && op->count >= 1 && at + op->count <= share.count && op->place == share.place + at,
+               "a replica updates its share of a unit, with what it keeps of it");
+        kept.offset = op->place;
+        return kept;
 }
 
 /* Every unit's gradients, of all micro-batches, are in the shares. */
@@ -1010,6 +1045,8 @@ static bool summed(const struct observer *o, int rank, int64_t p)
 {
         const struct touched *t = &o->seen[rank].touched[p];
         const bool elsewhere = shares_chunks(o) && !t->own;
+        if (has_weights(o) && !t->own) /* what pads a share */
+                return true;
         return (o->plan.dp == 1 || (gathers_units(o) && !sums_shares(o)) || t->reduced == 1) &&
                (!shared(o, rank, p) || elsewhere || t->exchanged == 1);
 }
@@ -1056,9 +1093,23 @@ static void check_sum(struct observer *o, int rank, const struct op *op)
         issue_sum(o, rank, op);
 }
 
+/* Zero 2. */
+static void check_unit_gather(struct observer *o, int rank, const struct op *kept)
+{
+        expect(o, no_overflow(o, rank) && kept->group == (sums_shares(o) ? GROUP_SHARERS : GROUP_DATA),
+               "a unit is gathered from those that share it, where there is no overflow");
+        for (int64_t p = kept->offset; p < kept->offset + kept->count; p++)
+                expect(o, o->seen[rank].touched[p].fresh == 1,
+                       "a unit is gathered when the share of it is updated");
+}
+
 static void check_gather(struct observer *o, int rank, const struct op *op)
 {
         const struct seen *s = &o->seen[rank];
+        if (has_weights(o)) {
+                check_unit_gather(o, rank, op);
+                return;
+        }
         expect(o, shares_chunks(o) && no_overflow(o, rank),
                "weights are gathered where replicas have shares, and there is no overflow");
         for (int64_t p = op->offset; p < op->offset + op->count; p++) {
@@ -1077,7 +1128,9 @@ static void check_gather(struct observer *o, int rank, const struct op *op)
 static void issue_collective(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        uint64_t words[] = {op->kind, (uint64_t)op->count,
+        const bool of_unit =
+                has_weights(o) && op->kind == OP_ALL_GATHER; /* of which members have other shares */
+        uint64_t words[] = {op->kind, of_unit ? (uint64_t)op->gathered : (uint64_t)op->count,
                             op->group == GROUP_EMBEDDING ? 0 : (uint64_t)op->offset};
         for (int i = 0; i < 3; i++)
                 s->collectives[op->group] = (s->collectives[op->group] ^ (words[i] + 1)) * 0x100000001B3u;
@@ -1094,7 +1147,7 @@ static void issue_collective(struct observer *o, int rank, const struct op *op)
         if (op->kind == OP_REDUCE_SCALARS)
                 expect(o, !o->plan.clip || o->plan.forward_only || s->overflow || s->norms == 1,
                        "the norm is reduced after it is known");
-        expect(o, !gradients || scatters == (op->kind != OP_ALLREDUCE),
+        expect(o, !gradients || of_unit || scatters == (op->kind != OP_ALLREDUCE),
                "with zero replicas reduce-scatter and gather, else they all-reduce");
         if (gathers)
                 check_gather(o, rank, op);
@@ -1138,6 +1191,11 @@ static void check_range(struct observer *o, int rank, const struct op *op)
                 return;
         }
         expect(o, op->place == op->offset, "parameters lie where their gradients do");
+        if (has_weights(o)) {
+                expect(o, op->count >= 1 && op->count <= core_update_parameters(&o->plan, o->parameters),
+                       "an update fits the buffers of the stage");
+                return;
+        }
         int64_t bucket = o->plan.bucket_parameters;
         if (o->plan.offload && bucket > o->parameters)
                 bucket = o->parameters;
@@ -1299,6 +1357,42 @@ static void complete_optimizer(struct observer *o, int rank, const struct op *op
 
 /* ---- all of it ---- */
 
+struct observer *observer_new(const struct plan *plan, int64_t parameters, bool eager, bool overflow)
+{
+        struct observer *o = allocate(1, sizeof *o);
+        o->plan = *plan;
+        o->parameters = parameters;
+        o->experts = paper_expert_parameters(plan, parameters);
+        o->ranks = plan->pp * plan->dp;
+        o->eager = eager;
+        o->overflow = overflow;
+        o->seen = allocate(o->ranks, sizeof *o->seen);
+        for (int rank = 0; rank < o->ranks; rank++) {
+                struct seen *s = &o->seen[rank];
+                const struct core_limits limits = core_limits(plan, plan_stage(plan, rank));
+                s->limits = limits;
+                s->final = parameters;
+                s->passed = allocate(plan_vmbs(plan), sizeof *s->passed);
+                s->touched = allocate(parameters, sizeof *s->touched);
+                s->taken = allocate(parameters, sizeof *s->taken);
+                s->slots = allocate(limits.slots, sizeof *s->slots);
+                s->host_slots = allocate(limits.host_slots, sizeof *s->host_slots);
+                s->inputs = allocate(limits.inputs, sizeof *s->inputs);
+                s->gradients = allocate(limits.gradients, sizeof *s->gradients);
+                s->deferred = allocate(limits.deferred, sizeof *s->deferred);
+                s->host_outputs = allocate(limits.slots, sizeof *s->host_outputs);
+                s->host_inputs = allocate(limits.inputs, sizeof *s->host_inputs);
+                s->host_gradients = allocate(limits.gradients, sizeof *s->host_gradients);
+                for (int i = 0; i < PLAN_UPDATE_BUFFERS; i++)
+                        s->buffer[i] = -1;
+                for (int i = 0; i < 2 + UNITS; i++)
+                        s->weights[i].unit = s->unit_gradients[i].unit = -1;
+                if (has_weights(o))
+                        begin_with_weights(o, rank);
+        }
+        return o;
+}
+
 static bool of_pipeline(enum op_kind kind)
 {
         return kind <= OP_SEND_GRADIENT || kind == OP_STORE_ACTIVATIONS || kind == OP_FETCH_ACTIVATIONS;
@@ -1332,8 +1426,9 @@ static void end_blocking(struct observer *o, int rank, const struct op *op)
                         op->kind == (is_receive(op->of) && o->plan.stage_messages ? OP_STAGE_IN : op->of);
 }
 
-void observer_issue(struct observer *o, int rank, const struct op *op, struct core_limits in_use)
+void observer_issue(struct observer *o, int rank, const struct op *issued, struct core_limits in_use)
 {
+        const struct op kept = of_kept(o, rank, issued), *op = &kept;
         struct lane_queue *lane = &o->seen[rank].lanes[op->lane];
         expect(o, op->lane != LANE_COMPUTE || lane->count == 0, "one operation at a time computes");
         assert(lane->count < (int)(sizeof lane->serials / sizeof *lane->serials));
@@ -1350,8 +1445,9 @@ void observer_issue(struct observer *o, int rank, const struct op *op, struct co
         check_use(o, rank, in_use);
 }
 
-void observer_complete(struct observer *o, int rank, const struct op *op)
+void observer_complete(struct observer *o, int rank, const struct op *completed)
 {
+        const struct op kept = of_kept(o, rank, completed), *op = &kept;
         struct lane_queue *lane = &o->seen[rank].lanes[op->lane];
         int at = 0;
         while (at < lane->count && lane->serials[at] != op->serial)
@@ -1409,16 +1505,19 @@ static void end_parameters(struct observer *o, int rank)
         bool train = !plan->forward_only, updated = train && !o->overflow;
         for (int64_t p = 0; p < o->parameters; p++) {
                 const struct touched *t = &s->touched[p];
-                const bool own = !shares_chunks(o) || t->own;
-                const bool sums = train && plan->dp > 1 && (!gathers_units(o) || sums_shares(o));
+                const bool own = !(shares_chunks(o) || has_weights(o)) || t->own;
+                const bool sums = train && plan->dp > 1 && (!gathers_units(o) || sums_shares(o)) &&
+                                  (own || !has_weights(o));
                 expect(o, t->looked == (train && plan->mixed), "every gradient is looked at once");
                 expect(o, t->reduced == sums && t->exchanged == (own && shared(o, rank, p)),
                        "every gradient is summed, in a step with overflow too");
                 expect(o, t->updated == (updated && own),
                        "every parameter is updated once, after an overflow none");
                 expect(o, own || !t->fetched, "a replica fetches its own share");
-                expect(o, t->gathered == (updated && shares_chunks(o)), "with zero every weight is gathered");
-                expect(o, !train || updates_of(o, rank, p) == updated, "by one replica, or each");
+                expect(o, t->gathered == (updated && (shares_chunks(o) || (has_weights(o) && own))),
+                       "with zero every weight is gathered");
+                expect(o, !train || updates_of(o, rank, p) == (updated && (own || !has_weights(o))),
+                       "by one replica, or each");
                 expect(o,
                        t->written == (updated && plan->offload && own) &&
                                t->fetched <= (train && plan->offload) && t->fetched >= t->written,

@@ -254,7 +254,7 @@ static void list_plans(const struct options *base, const struct capacity *capaci
                        struct plans *plans)
 {
         plans->count = 0;
-        for (int switches = 31; switches >= 0; switches--)
+        for (int switches = 47; switches >= 0; switches--)
                 for (int size = 1; size <= base->micro_batch_size; size++)
                         for (int dp = 1; dp <= base->dp; dp++) {
                                 struct options o = *base;
@@ -265,8 +265,8 @@ static void list_plans(const struct options *base, const struct capacity *capaci
                                 o.micro_batch_size = size;
                                 o.dp = dp;
                                 o.pp = base->pp * base->dp / dp;
-                                o.zero = switches & 16 ? 1 : 0;
-                                if (o.zero && dp == 1)
+                                o.zero = switches / 16;
+                                if (o.zero && (dp == 1 || (o.zero == 2 && o.pp > 1)))
                                         continue;
                                 if (!recomputation_is_tried(base, o.recompute) ||
                                     o.pp * dp != base->pp * base->dp || o.pp > o.gpt.n_layer ||
@@ -292,8 +292,8 @@ static bool beaten(const struct plans *plans, const struct options *base, const 
                     (p->offload_activations == o->offload_activations ||
                      p->offload_activations == base->offload_activations) &&
                     p->bucket_parameters >= o->bucket_parameters &&
-                    p->micro_batch_size >= o->micro_batch_size && p->pp <= o->pp &&
-                    (p->zero == o->zero || p->zero == base->zero) && !(cost(costs, p) > cost(costs, o)))
+                    p->micro_batch_size >= o->micro_batch_size && p->pp <= o->pp && p->zero <= o->zero &&
+                    !(cost(costs, p) > cost(costs, o)))
                         return true;
         }
         return false;

@@ -59,14 +59,20 @@ static void on_complete(void *context, int rank, const struct op *op)
         observer_complete(w->observer, rank, op);
 }
 
-static void gather_units(uint64_t *random, struct plan *plan)
+static void share_units(uint64_t *random, struct plan *plan, int64_t *parameters)
 {
-        plan->zero = 3;
+        plan->zero = random_int(random, 2, 3);
         plan->unit_layers = random_int(random, 0, 5);
         plan->prefetch = random_int(random, 0, 6);
         plan->gathered = (enum plan_gathered)random_int(random, 0, GATHERED_FOR_BATCH);
         plan->offload_activations = plan->offload_activations && plan->policy != POLICY_AXONN;
         plan->sharers = plan->dp == 4 ? random_int(random, 0, 2) : 0;
+        if (plan->zero == 3)
+                return;
+        const struct core_units units = paper_units(plan);
+        *parameters = core_unit_place(plan, &units, core_units_of(plan, &units).all);
+        plan->embedding_parameters = 1;
+        plan->stage_allreduce = false;
 }
 
 static struct plan random_plan(uint64_t *random, int64_t *parameters)
@@ -101,7 +107,7 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.zero = plan.dp > 1 && random_int(random, 0, 1);
         if (plan.zero && plan.pp == 1 && plan.virtual_stages == 1 && !policy_get(plan.policy)->deferred &&
             random_int(random, 0, 1))
-                gather_units(random, &plan);
+                share_units(random, &plan, parameters);
         plan.overlap_allreduce = plan.zero <= 1 && *parameters > PAPER_CHUNK * (plan.virtual_stages - 1) &&
                                  random_int(random, 0, 1);
         plan.blocking = plan.policy != POLICY_AXONN && random_int(random, 0, 2) == 0;
@@ -172,9 +178,10 @@ static uint64_t run_random(uint64_t seed, int *spread, int *parted, const char *
                  w.plan.offload_activations ? ", offloaded activations" : "",
                  w.plan.stage_messages ? ", staged messages" : "",
                  w.plan.stage_allreduce ? ", staged all-reduces" : "", w.plan.blocking ? ", blocking" : "",
-                 w.plan.zero == 3 ? ", zero 3"
-                 : w.plan.zero    ? ", zero"
-                                  : "",
+                 w.plan.zero == 3   ? ", zero 3"
+                 : w.plan.zero == 2 ? ", zero 2"
+                 : w.plan.zero      ? ", zero"
+                                    : "",
                  w.plan.order == ORDER_REPLICAS ? ", replicas first" : "",
                  w.plan.overlap_allreduce ? ", overlapped all-reduces" : "");
         return w.decisions;

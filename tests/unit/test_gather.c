@@ -244,6 +244,14 @@ static void units_are_gathered_as_often_as_the_plan_says(void **state)
                 stream_seconds(&job, &phases); /* units of 3, 3 and 1 */
                 assert_int_equal(job.gathers, 3 * (all - 4 + 1));
                 assert_int_equal(job.scatters, 3 * (all - 4));
+                job.plan.zero = 2;
+                stream_seconds(&job, &phases); /* all weights are there */
+                assert_int_equal(job.gathers, 0);
+                assert_int_equal(job.scatters, 3 * (all - 4));
+                job.plan.gathered = GATHERED_FOR_BATCH;
+                stream_seconds(&job, &phases);
+                assert_int_equal(job.gathers, 0);
+                assert_int_equal(job.scatters, all - 4);
         }
 }
 

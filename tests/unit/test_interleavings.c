@@ -40,8 +40,8 @@ struct search {
         int64_t parameters;
         int ranks;       /* pp x dp, or 1: */
         int alone;       /* the stage that is explored alone, or -1 */
-        int blocks;      /* zero 3 */
-        bool tied_units; /* zero 3: the head's and the embedding's are one */
+        int blocks;      /* zero 2 and 3 */
+        bool tied_units; /* zero 2 and 3: the head's and the embedding's are one */
         bool loose;      /* a send completes at any time after it began; else together with its receive
                             (rendezvous) */
         bool all_orders; /* of the optimizer phase too */
@@ -288,7 +288,7 @@ static bool chained(const struct plan *plan)
 
 static enum op_group together_in_passes(const struct plan *plan)
 {
-        return plan->zero == 3 ? plan_unit_group(plan)
+        return plan->zero >= 2 ? plan_unit_group(plan)
                : plan->cp > 1  ? GROUP_CONTEXT
                : plan->ep > 1  ? GROUP_EXPERTS
                                : GROUP_TENSOR;
@@ -868,6 +868,31 @@ static void no_interleaving_of_gathered_units_deadlocks(void **state)
         assert_true(states > 10000);
 }
 
+/* Zero 2: of gradients, and of weights behind updates; of the last unit the second replica has nothing. */
+static void no_interleaving_of_reduced_units_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 16; variant++) {
+                struct plan plan = small_plan();
+                plan.zero = plan.dp = 2;
+                plan.policy = variant & 1 ? POLICY_GPIPE : POLICY_1F1B;
+                plan.gathered = variant & 2 ? GATHERED_FOR_BATCH : GATHERED_FOR_PASS;
+                plan.clip = plan.mixed = plan.offload = variant & 4;
+                plan.blocking = variant & 8;
+                plan.micro_batches = 2;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 4,
+                                                     .ranks = 2,
+                                                     .alone = -1,
+                                                     .blocks = 2,
+                                                     .all_orders = true,
+                                                     .overflow = plan.mixed && variant & 1});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
 /* Hybrid shards: two groups of two replicas each, which sum their shares when the pipeline is over. */
 static void no_interleaving_of_hybrid_shards_deadlocks(void **state)
 {
@@ -909,6 +934,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_deadlocks),
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_of_chunks_deadlocks),
                 cmocka_unit_test(no_interleaving_of_gathered_units_deadlocks),
+                cmocka_unit_test(no_interleaving_of_reduced_units_deadlocks),
                 cmocka_unit_test(no_interleaving_of_hybrid_shards_deadlocks),
         };
         return cmocka_run_group_tests_name("interleavings", tests, NULL, NULL);

@@ -102,10 +102,9 @@ static const struct {
         {GOOD "--tp 4 --seq-len 3 --sequence-parallel", 4, RV_EPLAN,
          "--sequence-parallel: --tp 4 does not divide the 6 tokens of a micro-batch (--micro-batch-size 2 x "
          "--seq-len 3)"},
-        {GOOD "--zero 2", 1, RV_ENOTBUILT,
-         "--zero 2 is not built yet: --zero 1 shares the optimizer among the replicas, and --zero 3 "
-         "parameters and gradients too"},
-        {GOOD "--zero 4", 1, RV_EINPUT, "--zero: '4' is not known; there are 0, 1 and 3"},
+        {GOOD "--zero 2 --pp 2", 2, RV_ENOTBUILT,
+         "--zero 2 with --pp 2 is not built yet: it is for --pp 1 and --tp 1"},
+        {GOOD "--zero 4", 1, RV_EINPUT, "--zero: '4' is not known; there are 0, 1, 2 and 3"},
         {GOOD "--pipeline 2", 1, RV_EINPUT, "unknown option '--pipeline': here it is --pp"},
         {GOOD "--pipeline-lim 2", 1, RV_EINPUT,
          "unknown option '--pipeline-lim'; the nearest is --pipeline-limit, --help lists all"},

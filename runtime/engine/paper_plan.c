@@ -16,6 +16,7 @@ enum { THERE, BACK, LATER, PASSES };
 /* What a stage's messages and collectives cost, for one replica. */
 struct stage_costs {
         double next_message, previous_message; /* seconds of one to the neighbour after and before it */
+        double decision;                       /* of what to compute; 0 where shards have no need of it */
         /* [chunks][PASSES]: the collectives of shards in the passes of each chunk. */
         double *tensor;
         double forward, backward;  /* what a micro-batch keeps its compute lane, in all chunks */
@@ -121,9 +122,14 @@ static double links_seconds(const struct batch *b, const struct stage_costs *sta
 
 static void price_replica(struct batch *b, int replica, struct stage_costs *stages)
 {
+        const struct op decision = core_decision();
         price_messages(b, replica, stages);
-        for (int i = 0; i < b->plan.pp; i++)
-                price_tensors(b, plan_rank(&b->plan, replica, i, 0), &stages[i]);
+        for (int i = 0; i < b->plan.pp; i++) {
+                const int rank = plan_rank(&b->plan, replica, i, 0);
+                price_tensors(b, rank, &stages[i]);
+                if (core_decides(&b->plan, i))
+                        stages[i].decision = b->links->collective(b->links->context, rank, &decision);
+        }
 }
 
 /* Replicas begin at different places of nodes: after as many as there are GPUs in a node the places repeat.
@@ -220,6 +226,8 @@ static double seconds(void *context, int rank, const struct op *op)
         case OP_FORWARD:
         case OP_BACKWARD:
                 return pass_seconds(b, rank, op);
+        case OP_DECISION:
+                return stage_of(b, rank)->decision;
         case OP_SEND_ACTIVATION:
                 return stage_of(b, rank)->next_message;
         case OP_SEND_GRADIENT:
@@ -378,12 +386,13 @@ static double run_after(struct batch *b)
 
 /* ---- many micro-batches ---- */
 
-/* Seconds that a micro-batch keeps the compute lane of a stage, forward or backward. */
+/* Seconds that a micro-batch keeps the compute lane of a stage, forward or backward, with the decision on it.
+ */
 static double work_of(const struct batch *b, int stage, enum op_kind kind)
 {
         const int rank = plan_rank(&b->plan, b->replica, stage, 0);
         const bool parted = kind == OP_BACKWARD && options_parts_backward(b->options);
-        double sum = 0;
+        double sum = b->stages[stage].decision;
         for (int i = 0; i < b->plan.virtual_stages; i++)
                 sum += pass(b, rank, kind, i, OP_INPUT_GRADIENT) +
                        (parted ? pass(b, rank, kind, i, OP_WEIGHT_GRADIENT) : 0);
@@ -627,7 +636,7 @@ enum { KEY_PLAN = 9 };
 
 static size_t key_count(const struct batch *b)
 {
-        return KEY_PLAN + (size_t)b->members * (2 + 3 * (size_t)b->plan.virtual_stages);
+        return KEY_PLAN + (size_t)b->members * (3 + 3 * (size_t)b->plan.virtual_stages);
 }
 
 static void describe_pipeline(const struct batch *b, double *key)
@@ -649,6 +658,7 @@ static void describe_pipeline(const struct batch *b, double *key)
                 const int rank = plan_rank(plan, i / plan->pp, i % plan->pp, 0);
                 *key++ = b->stages[i].next_message;
                 *key++ = b->stages[i].previous_message;
+                *key++ = b->stages[i].decision;
                 for (int chunk = 0; chunk < plan->virtual_stages; chunk++) {
                         *key++ = pass(b, rank, OP_FORWARD, chunk, OP_INPUT_GRADIENT);
                         *key++ = pass(b, rank, OP_BACKWARD, chunk, OP_INPUT_GRADIENT);

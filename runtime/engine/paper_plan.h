@@ -13,7 +13,8 @@
 struct paper_links {
         /* A message of the plan's message_bytes between two ranks of neighbouring stages. */
         double (*message)(void *context, int from, int to);
-        /* A collective between all ranks of the rank's group. */
+        /* A collective between all ranks of the rank's group, or what tells the shards of a stage of a
+         * decision (OP_DECISION). */
         double (*collective)(void *context, int rank, const struct op *op);
         /* All collectives of shards in a pass; asked only of plans with several shards. */
         double (*tensor)(void *context, int rank, const struct price_pass *pass);

@@ -48,7 +48,7 @@ struct request {
 
 struct net_mpi {
         struct net net;
-        MPI_Comm channels[2]; /* activations and gradients: so that a receive can take any micro-batch */
+        MPI_Comm channels[NET_CHANNELS]; /* one each, so that a receive can take any micro-batch */
         struct group groups[NET_GROUPS];
         MPI_Op add_half, add_bf16;
         MPI_Request *requests; /* active ones, */
@@ -442,7 +442,7 @@ static void mpi_close(struct net *net)
 {
         struct net_mpi *mpi = (struct net_mpi *)net;
         assert(mpi->active == 0);
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < NET_CHANNELS; i++)
                 free_communicator(&mpi->channels[i]);
         for (int i = 0; i < NET_GROUPS; i++)
                 free_group(&mpi->groups[i]);
@@ -520,7 +520,7 @@ struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
         MPI_Comm_size(MPI_COMM_WORLD, &mpi->net.ranks);
         find_local_ranks(&mpi->net);
         mpi->net.max_micro_batch = largest_tag();
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < NET_CHANNELS; i++)
                 MPI_Comm_dup(MPI_COMM_WORLD, &mpi->channels[i]);
         for (int group = 0; group < NET_WORLD; group++)
                 mpi->groups[group].comm = MPI_COMM_NULL;

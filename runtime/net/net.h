@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* The channel of a message. A receive takes the next message that a peer sends on it, whatever its number. */
-enum { NET_TAG_ACTIVATION = 0, NET_TAG_GRADIENT = 1 };
+enum { NET_TAG_ACTIVATION, NET_TAG_GRADIENT, NET_TAG_DECISION, NET_CHANNELS };
 
 /* The group of a collective: the ranks that share an embedding, the replicas of a stage, the shards of a
  * stage, the replicas over which its experts are spread, those that have the same experts, or all. */
@@ -69,7 +69,7 @@ struct net_ops {
          *
          * A message has `bytes` bytes and goes to, or comes from, the rank `peer`. It carries a number,
          * `micro_batch`: that of its micro-batch, or, with an interleaved schedule, of the piece of work that
-         * it is for. */
+         * it is for. A decision has no bytes, its number says all (core_decision_number). */
         void (*isend)(struct net *, const void *buffer, int64_t bytes, int peer, int channel, int micro_batch,
                       int token);
         void (*ireceive)(struct net *, void *buffer, int64_t bytes, int peer, int channel, int token);

@@ -377,6 +377,7 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
         const struct stage first = options_stage(o, index), stage = partition_shard(&first, o->tp, shard);
         const struct memory_plan memory = options_memory(o, index);
         struct core_stage part = {.stage = index,
+                                  .shard = shard,
                                   .parameters = partition_parameters(&o->gpt, &stage),
                                   .expert_parameters = partition_expert_parameters(&o->gpt, &stage),
                                   .slot_bytes = memory_layout(&o->gpt, &stage, &memory).slot};

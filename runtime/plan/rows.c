@@ -363,11 +363,7 @@ static const struct flag flags[] = {
                  "are split as Megatron-LM splits them, with all-reduces in every layer; P x D x T ranks in all",
          LIST(.argument = "T,T,...", .help = "Shards of each stage (default 1)", .all = VALUES(1, 2, 4, 8),
               .megatron = VALUES(1, 2, 4, 8), .label = "tp %s", .label_default = true),
-         CONFLICTS({{{"tp", ABOVE, 1}, {"pp", ABOVE, 2}}, .also = goes_by_arrival, .code = RV_EPLAN,
-                    .sentence = "on a stage between others {schedule} goes by what arrives first, on which the "
-                                "shards of {tp} could disagree: with --pp above 2 take a schedule of fixed order, "
-                                "such as 1f1b or gpipe"},
-                   {{{"tp", ABOVE, 1}, {"pp", ABOVE, 1}}, .also = fills_waits, .code = RV_EPLAN,
+         CONFLICTS({{{"tp", ABOVE, 1}, {"pp", ABOVE, 1}}, .also = fills_waits, .code = RV_EPLAN,
                     .sentence = "{schedule} makes gradients of weights where a stage would wait for what arrives, "
                                 "on which the shards of {tp} could disagree: with --pp above 1 take a schedule of "
                                 "fixed order, such as zero-bubble"})},

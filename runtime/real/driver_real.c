@@ -455,6 +455,21 @@ static void issue_collective(struct driver_real *d, const struct op *op)
         }
 }
 
+/* Shard 0 tells each of the others; the operation is over when the last message has left. */
+static void issue_decision(struct driver_real *d, const struct op *op)
+{
+        const struct net_ops *net = d->net->ops;
+        const struct plan_group shards = plan_group(&d->plan, d->net->rank, GROUP_TENSOR);
+        if (shards.index > 0) {
+                net->ireceive(d->net, NULL, 0, shards.first, NET_TAG_DECISION, op->serial);
+                return;
+        }
+        d->ops[op->serial].count = shards.size - 1;
+        for (int i = 1; i < shards.size; i++)
+                net->isend(d->net, NULL, 0, shards.first + i * shards.stride, NET_TAG_DECISION,
+                           core_decision_number(&d->plan, op), op->serial);
+}
+
 static void real_issue(void *world, const struct op *op)
 {
         struct driver_real *d = world;
@@ -490,6 +505,9 @@ static void real_issue(void *world, const struct op *op)
                 break;
         case OP_TENSOR:
                 issue_tensor(d, op);
+                break;
+        case OP_DECISION:
+                issue_decision(d, op);
                 break;
         case OP_CHECK_OVERFLOW:
                 if (d->inject_overflow && op->offset + op->count == d->nn->kept)
@@ -531,7 +549,11 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
                 check_overflow(d, token);
                 return;
         }
+        if (d->ops[token].kind == OP_DECISION && --d->ops[token].count > 0)
+                return;
         struct op done = d->ops[token];
+        if (done.kind == OP_DECISION && plan_shard(&d->plan, d->net->rank) > 0)
+                core_set_decision(&d->plan, &done, vmb);
         if (done.kind == OP_RECEIVE_ACTIVATION || done.kind == OP_RECEIVE_GRADIENT)
                 core_set_vmb(&d->plan, &done, vmb);
         if (done.kind == OP_CHECK_OVERFLOW) /* of all gradients, or one range after the other */

@@ -180,12 +180,14 @@ static int check_messages(const struct options *o, const struct net *net, struct
                                "most %d: a smaller --micro-batch-size makes smaller messages",
                                (long long)plan.message_bytes, o->micro_batch_size, o->seq_len, o->gpt.n_embd,
                                plan.element_bytes, INT_MAX);
-        if (o->pp > 1 && (int64_t)plan.micro_batches * plan.virtual_stages - 1 > net->max_micro_batch)
+        const bool decides = core_decides(&plan, 1); /* a message is then about a forward or a backward */
+        const int64_t told = (int64_t)plan.micro_batches * plan.virtual_stages * (decides ? 2 : 1);
+        if (o->pp > 1 && told - 1 > net->max_micro_batch)
                 return rv_fail(err, RV_EPLAN,
                                "a pipeline has %d micro-batches%s, this MPI tells %d apart: a larger "
                                "--micro-batch-size makes fewer",
                                plan.micro_batches, plan.virtual_stages > 1 ? " in several chunks" : "",
-                               net->max_micro_batch + 1);
+                               (net->max_micro_batch + 1) / (decides ? 2 : 1));
         const int64_t together = (int64_t)o->micro_batch_size * o->seq_len * o->gpt.n_embd;
         if (o->tp > 1 && together > INT_MAX)
                 return rv_fail(err, RV_EPLAN,

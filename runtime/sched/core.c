@@ -28,11 +28,15 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
                 part->units.blocks > 0 && plan->prefetch >= 0));
         assert(!plan->overlap_allreduce || (plan->zero <= 1 && plan->tp == 1 && plan->ep <= 1));
         assert(part->replica >= 0 && part->replica < plan->dp);
+        assert(part->shard >= 0 && part->shard < plan->tp);
+        assert(!core_decides(plan, stage) || (plan->ep <= 1 && plan->cp <= 1 && !plan->offload_activations));
         memset(memory, 0, core_bytes(plan, part));
         struct core *core = memory;
         memcpy(&core->plan, plan, sizeof *plan);
         core->stage = stage;
         core->replica = part->replica;
+        core->decided = core_decides(plan, stage);
+        core->decides = part->shard == 0;
         core->limit = core_pipeline_limit(plan);
         core->first = stage == 0;
         core->last = stage == plan->pp - 1;
@@ -66,6 +70,8 @@ void core_start(struct core *core)
         assert(core->gather.units == 0 && gather_idle(core) && !core->tensor.under_way);
         core_clear_tables(core);
         gather_start(core);
+        assert(!core->decision.under_way && !core->decision.known);
+        core->decision.made = 0;
         activations_start(core);
         optimizer_start(core);
 }
@@ -316,15 +322,42 @@ static bool next_receive(struct core *core, struct op *op)
         return false;
 }
 
+static enum policy_choice choose(const struct core *core, const struct policy_view *view)
+{
+        if (core->plan.forward_only)
+                return view->forward_ready >= 0 ? CHOOSE_FORWARD : CHOOSE_WAIT;
+        return policy_get(core->plan.policy)->choose(view);
+}
+
+/* What shard 0 computes next, as soon as it can, for the others to follow; there, the one decision that they
+ * have asked for ahead. */
+static bool next_decision(struct core *core, struct op *op)
+{
+        int forward_at, backward_at;
+        if (!core->decided || !decision_wanted(core) || (core->decides && core->computing))
+                return false;
+        if (!core->decides) {
+                *op = decision_begin(core);
+                return true;
+        }
+        const struct policy_view view = look(core, &forward_at, &backward_at);
+        const enum policy_choice choice = choose(core, &view);
+        if (choice == CHOOSE_WAIT)
+                return false;
+        const bool forward = choice == CHOOSE_FORWARD;
+        *op = decision_begin(core);
+        op->of = forward ? OP_FORWARD : OP_BACKWARD;
+        core_set_vmb(&core->plan, op, forward ? view.forward_ready : view.backward_ready);
+        return true;
+}
+
 static bool next_compute(struct core *core, struct op *op)
 {
         if (core->computing || !core->loaded || blocking_holds(core))
                 return false;
         int forward_at, backward_at;
-        struct policy_view view = look(core, &forward_at, &backward_at);
-        enum policy_choice choice = policy_get(core->plan.policy)->choose(&view);
-        if (core->plan.forward_only)
-                choice = view.forward_ready >= 0 ? CHOOSE_FORWARD : CHOOSE_WAIT;
+        const struct policy_view view = look(core, &forward_at, &backward_at);
+        const enum policy_choice choice = core->decided ? decision_take(core, &view) : choose(core, &view);
         if (choice == CHOOSE_WAIT)
                 return false;
         core->computing = true;
@@ -357,7 +390,8 @@ static bool next_load(struct core *core, struct op *op)
 static bool next_operation(struct core *core, struct op *op)
 {
         bool found = next_load(core, op) || next_send(core, op) || next_receive(core, op) ||
-                     activations_next(core, op) || next_compute(core, op) || optimizer_next(core, op);
+                     activations_next(core, op) || next_decision(core, op) || next_compute(core, op) ||
+                     optimizer_next(core, op);
         if (found)
                 staging_begin(core, op);
         return found;
@@ -487,6 +521,10 @@ void core_complete(struct core *core, const struct op *done)
         assert(core->in_flight > 0);
         core->in_flight--;
         received(core, done);
+        if (op->kind == OP_DECISION) {
+                decision_complete(core, op);
+                return;
+        }
         if (goes_on(core, op))
                 return;
         blocking_end(core, op);

@@ -81,6 +81,7 @@ struct core_stage {
         /* Of them, those of experts that are spread over replicas (plan.ep above 1): the first ones. */
         int64_t expert_parameters;
         int replica; /* below plan.dp; with ZeRO it decides which shares are this rank's */
+        int shard;   /* below plan.tp; the first one decides for all where shards could disagree */
         /* For ZeRO-2 and 3 only, see gather.c. The stage has `blocks` blocks, at least 1, of which the first
          * `dense` are of another size; the other members are parameters: of the embedding, a block, the
          * head's own. `tied`: the head works with the embedding's as well, so that these and its own are one
@@ -140,6 +141,16 @@ int core_message_vmb(const struct plan *plan, int stage, const struct op *sent);
 /* Sets the chunk and micro-batch of `received`, a receive that has completed with the number `vmb`. To be
  * called before core_complete is told. */
 void core_set_vmb(const struct plan *plan, struct op *received, int vmb);
+
+/* Returns whether the shards of `stage` follow what the first of them decides (decision.c). */
+bool core_decides(const struct plan *plan, int stage);
+/* Returns a decision that is not known yet: all that a world needs to price one. */
+struct op core_decision(void);
+/* A decision is one number, as a message carries it beside its data. core_decision_number returns that of an
+ * OP_DECISION that shard 0 has issued; core_set_decision sets `of`, chunk and micro-batch of another shard's
+ * by it, before core_complete is told. */
+int core_decision_number(const struct plan *plan, const struct op *decision);
+void core_set_decision(const struct plan *plan, struct op *decision, int number);
 
 /* Begins a batch and forgets the one before, of which no operation may be under way. */
 void core_start(struct core *core);

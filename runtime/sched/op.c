@@ -26,6 +26,7 @@ const char *op_name(enum op_kind kind)
                 [OP_TENSOR] = "tensor",
                 [OP_REDUCE_SCATTER] = "reduce-scatter",
                 [OP_ALL_GATHER] = "all-gather",
+                [OP_DECISION] = "decision",
         };
         return names[kind];
 }
@@ -43,6 +44,7 @@ const char *op_lane_name(enum op_lane lane)
                 [LANE_COLLECTIVE] = "collective",
                 [LANE_SCALARS] = "scalars",
                 [LANE_TENSOR] = "tensor",
+                [LANE_DECISION] = "decision",
         };
         return names[lane];
 }
@@ -73,6 +75,7 @@ enum op_lane op_lane_of(enum op_kind kind)
                 [OP_TENSOR] = LANE_TENSOR,
                 [OP_REDUCE_SCATTER] = LANE_COLLECTIVE,
                 [OP_ALL_GATHER] = LANE_COLLECTIVE,
+                [OP_DECISION] = LANE_DECISION,
         };
         return lanes[kind];
 }

@@ -71,6 +71,10 @@ enum op_kind {
         /* With ZeRO: gives every member of `group` the weights of which each has its share; addressed
          * likewise, but that a unit's go to the buffer `gathered`. */
         OP_ALL_GATHER,
+        /* Tells the other shards of a stage what is computed next: the forward or backward `of` of a
+         * micro-batch; see decision.c. On shard 0 it goes to each of them. On the others it comes from there,
+         * and the driver sets `of`, `chunk` and `micro_batch` on completion (core_set_decision). */
+        OP_DECISION,
         OP_KINDS
 };
 
@@ -89,6 +93,8 @@ enum op_lane {
         LANE_SCALARS,
         /* For the collectives of shards inside a pass. The compute lane waits for them. */
         LANE_TENSOR,
+        /* For what shard 0 of a stage decides: few bytes, that wait for no collective. */
+        LANE_DECISION,
         LANES
 };
 
@@ -131,7 +137,8 @@ struct op {
         enum op_lane lane;
         /* The operation that this one is a part of: the message or collective that OP_STAGE_OUT and
          * OP_STAGE_IN copy for; the forward or backward to which an OP_TENSOR, OP_CHECK_OVERFLOW,
-         * OP_REDUCE_SCATTER or OP_ALL_GATHER belongs, if it belongs to one. Otherwise `of` equals `kind`. */
+         * OP_REDUCE_SCATTER or OP_ALL_GATHER belongs, if it belongs to one; what an OP_DECISION decides on.
+         * Otherwise `of` equals `kind`. */
         enum op_kind of;
         int parts;       /* OP_BACKWARD: OP_INPUT_GRADIENT, OP_WEIGHT_GRADIENT or both */
         int chunk;       /* which of this rank's chunks of the model; 0 if not interleaved */
@@ -190,7 +197,7 @@ static inline void op_become(struct op *op, enum op_kind kind)
 /* Returns whether the operation is a forward or a backward, or a part of one. */
 static inline bool op_of_pass(const struct op *op)
 {
-        return op->of == OP_FORWARD || op->of == OP_BACKWARD;
+        return op->kind != OP_DECISION && (op->of == OP_FORWARD || op->of == OP_BACKWARD);
 }
 
 /* These return what traces and tables call a kind or a lane ("forward", "send activation", "host to device"):

@@ -2,10 +2,11 @@
  * folder: the rest of the program includes core.h.
  *
  * core.c runs the pipeline phase and asks the other files, each of which keeps one concern: activations.c
- * (offloaded activations), weights.c (backwards in two parts), blocking.c (blocking messages), the four
- * chains (overlap.c, gather.c, tensor.c, staging.c), buffers.c (which buffers there are) and optimizer.c (all
- * that follows the pipeline). Their functions come in a common form: X_next hands out what can begin now, if
- * anything, X_complete takes note of what is over, X_start begins a batch.
+ * (offloaded activations), weights.c (backwards in two parts), blocking.c (blocking messages), decision.c
+ * (what shards agree on), the four chains (overlap.c, gather.c, tensor.c, staging.c), buffers.c (which
+ * buffers there are) and optimizer.c (all that follows the pipeline). Their functions come in a common form:
+ * X_next hands out what can begin now, if anything, X_complete takes note of what is over, X_start begins a
+ * batch.
  *
  * The state has no pointers and no padding that is not zero, and what is over is set back, so that a core can
  * be copied, compared and hashed as bytes: states which differ in their past alone are equal. */
@@ -102,6 +103,14 @@ struct tensor_state {
         struct op part; /* in the last two cases */
 };
 
+/* What shard 0 has decided, see decision.c. */
+struct decision_state {
+        bool under_way; /* on shard 0 being told, on the others posted */
+        bool known;     /* and not begun yet: */
+        int work, vmb;  /* OP_FORWARD or OP_BACKWARD of this virtual micro-batch */
+        int made;       /* in this batch, with the one under way */
+};
+
 /* One core. The first group of members is set by core_init and stays; the others change as a batch goes on.
  * The tables at the end have sizes that follow from the plan, and are reached through core_tables. */
 struct core {
@@ -109,6 +118,7 @@ struct core {
         int stage, replica, limit; /* limit: core_pipeline_limit */
         bool shared_slots;         /* any chunk takes any slot */
         bool first, last;          /* this rank has the model's first chunk, its last one */
+        bool decided, decides;     /* shards follow the first one's decisions; this is the first one */
         int64_t parameters;
         int64_t slot_bytes, embedded_bytes, head_bytes;
         int64_t replicated_offset, replicated_count, expert_parameters;
@@ -138,6 +148,7 @@ struct core {
         struct op next;
         struct gather_state gather;
         struct tensor_state tensor;
+        struct decision_state decision;
         struct optimizer_state optimizer;
         int tables[]; /* see core_tables; sizes follow from plan and limits */
 };
@@ -365,6 +376,14 @@ bool gather_idle(const struct core *core);
 
 /* Hands out the part of a pass beside which a collective runs that was handed out before it: see tensor.c. */
 bool tensor_next(struct core *core, struct op *op);
+
+/* Decisions for the shards of a stage: see decision.c. decision_wanted returns whether another may be made,
+ * or posted; decision_begin returns its operation, which is about to be issued. decision_take returns what is
+ * known to be computed next, if it is ready in the view, and forgets it: it is about to begin. */
+bool decision_wanted(const struct core *core);
+struct op decision_begin(struct core *core);
+void decision_complete(struct core *core, const struct op *decision);
+enum policy_choice decision_take(struct core *core, const struct policy_view *view);
 
 /* What follows the pipeline: see optimizer.c. optimizer_next may be asked at any time and knows when its
  * phase has come; optimizer_done returns whether nothing of it is left. */

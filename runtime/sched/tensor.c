@@ -9,9 +9,10 @@
  * a collective or, where the world says so (op.joins), a part without one, waits for both.
  *
  * The compute lane is taken from the first part to the last, and every shard takes the same decisions in the
- * same order, since they follow from the plan alone: policies whose order depends on what arrives first are
- * not for several shards of several stages (runtime/plan/options.c refuses them). The rest of the core sees
- * the operation whole: it begins with its first part, and is over when its last is. */
+ * same order, since they follow from the plan alone, or, where they depend on what arrives first, from what
+ * shard 0 tells the others (decision.c; replicas have no such thing, and runtime/plan/rows.c refuses what
+ * they could disagree on). The rest of the core sees the operation whole: it begins with its first part, and
+ * is over when its last is. */
 #include "runtime/sched/state.h"
 
 #include <string.h>

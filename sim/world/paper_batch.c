@@ -61,6 +61,8 @@ static double collective_of(const struct machine_links *l, int rank, const struc
         const struct platform *p = &l->costs->platform;
         if (group.size < 2)
                 return 0;
+        if (op->kind == OP_DECISION)
+                return tensor_decision_seconds(p, group, op->bytes);
         if (op_of_pass(op))
                 return tensor_unit_seconds(p, group, l->costs->machine->load, op, l->costs->options->dtype);
         const struct collective_group gpus = costs_group(l->costs, group, op->group);
@@ -89,7 +91,8 @@ static double collective_of(const struct machine_links *l, int rank, const struc
 static double collective(void *context, int rank, const struct op *op)
 {
         const struct machine_links *l = context;
-        return nudged(l, PRICE_ALLREDUCE, op->bytes, collective_of(l, rank, op));
+        const enum price_of price = op->kind == OP_DECISION ? PRICE_MESSAGE : PRICE_ALLREDUCE;
+        return nudged(l, price, op->bytes, collective_of(l, rank, op));
 }
 
 /* GPUs of a socket copy at the same time, and share its memory: while all copy one way, or both. */

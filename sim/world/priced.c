@@ -170,6 +170,22 @@ static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
         return true;
 }
 
+/* What the first shard has decided is known to all, itself too, after a message. */
+static bool begin_decision(const struct priced *priced, struct sim_lane *lane)
+{
+        const struct sim_rank *rank = lane->rank;
+        const struct plan *plan = &rank->world->plan;
+        const struct sim_group shards = sim_group_of(rank, GROUP_TENSOR);
+        if (!all_came(lane, &shards))
+                return false;
+        const int number = core_decision_number(plan, &member_lane(lane, &shards, 0)->now.op);
+        for (int i = 0; i < simulated(&shards); i++)
+                core_set_decision(plan, &member_lane(lane, &shards, i)->now.op, number);
+        end_all(lane, &shards,
+                tensor_decision_seconds(&priced->costs->platform, shards.ranks, lane->now.op.bytes));
+        return true;
+}
+
 /* How a group lies on the platform, looked up again only for another one. Replicas of all stages sum their
  * gradients at about the same time. */
 static struct priced_shape *shape_of(struct priced *priced, const struct sim_group *group)
@@ -469,6 +485,8 @@ static bool begin(void *context, struct sim_lane *lane)
                 return true;
         case OP_TENSOR:
                 return begin_tensor(priced, lane);
+        case OP_DECISION:
+                return begin_decision(priced, lane);
         default:
                 assert(lane->lane == LANE_COMPUTE);
                 compute(costs_prices(priced->costs, lane->rank->rank), lane);

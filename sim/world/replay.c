@@ -196,7 +196,7 @@ static struct trace_record find_op(struct replay *replay, int rank, const struct
  * collective, its group: see runtime/sched/tensor.c. */
 static bool more(const struct replay *replay, int rank, struct op *op)
 {
-        if (op->of != OP_FORWARD && op->of != OP_BACKWARD)
+        if (!op_of_pass(op))
                 return false;
         const bool computed = op->kind != OP_TENSOR;
         struct trace_record next = {.rank = rank,
@@ -223,7 +223,7 @@ static bool more(const struct replay *replay, int rank, struct op *op)
 
 /* ---- the physics ---- */
 
-static void append(struct replay_list *list, double seconds, int vmb)
+static void append(struct replay_list *list, double seconds, int number)
 {
         if (list->count == list->capacity) {
                 int capacity = list->capacity ? 2 * list->capacity : 8;
@@ -232,7 +232,7 @@ static void append(struct replay_list *list, double seconds, int vmb)
                         abort(); /* a driver cannot fail */
                 list->capacity = capacity;
         }
-        list->entries[list->count++] = (struct replay_entry){seconds, vmb};
+        list->entries[list->count++] = (struct replay_entry){seconds, number};
 }
 
 /* A message arrives as long after its send was issued as it did in the real run. */
@@ -251,9 +251,32 @@ static void send_issued(struct replay *replay, struct sim_rank *rank, const stru
         sim_lane_mark(peer->lanes[lane]);
 }
 
+/* A decision reaches each of the other shards likewise. */
+static void decision_issued(struct replay *replay, struct sim_rank *rank, const struct sim_op *op)
+{
+        const struct sim_world *world = rank->world;
+        const struct sim_group shards = sim_group_of(rank, GROUP_TENSOR);
+        const struct trace_record sent = find_op(replay, rank->rank, &op->op);
+        for (int i = 1; i < shards.ranks.size; i++) {
+                const int member = sim_group_member(&shards, i);
+                const struct trace_record received = find_op(replay, member, &op->op);
+                append(&replay->rank[member].arrivals[LANE_DECISION],
+                       op->issued + (received.end - sent.issued),
+                       core_decision_number(&world->plan, &op->op));
+                sim_lane_mark(world->rank[member].lanes[LANE_DECISION]);
+        }
+}
+
+static bool decides(const struct sim_rank *rank, const struct op *op)
+{
+        return op->kind == OP_DECISION && plan_shard(&rank->world->plan, rank->rank) == 0;
+}
+
 static void issued(void *context, struct sim_rank *rank, struct sim_op *op)
 {
         struct replay *replay = context;
+        if (decides(rank, &op->op))
+                decision_issued(replay, rank, op);
         if (op->op.kind == OP_SEND_ACTIVATION || op->op.kind == OP_SEND_GRADIENT)
                 send_issued(replay, rank, op);
         if (!sim_lane_collects(op->op.lane))
@@ -270,7 +293,10 @@ static bool receive(struct replay *replay, struct sim_lane *lane)
         if (arrivals->taken == arrivals->count)
                 return false;
         struct replay_entry message = arrivals->entries[arrivals->taken++];
-        core_set_vmb(&lane->rank->world->plan, &lane->now.op, message.vmb);
+        if (lane->lane == LANE_DECISION)
+                core_set_decision(&lane->rank->world->plan, &lane->now.op, message.number);
+        else
+                core_set_vmb(&lane->rank->world->plan, &lane->now.op, message.number);
         lane->now.ends = message.seconds;
         return true;
 }
@@ -313,7 +339,8 @@ static bool begin(void *context, struct sim_lane *lane)
         op->op.more = more(replay, lane->rank->rank, &op->op);
         if (op->op.kind == OP_BACKWARD && op->op.count > 0)
                 find_span(replay, lane, &op->op);
-        if (op->op.kind == OP_RECEIVE_ACTIVATION || op->op.kind == OP_RECEIVE_GRADIENT)
+        if (op->op.kind == OP_RECEIVE_ACTIVATION || op->op.kind == OP_RECEIVE_GRADIENT ||
+            (op->op.kind == OP_DECISION && !decides(lane->rank, &op->op)))
                 return receive(replay, lane);
         if (sim_lane_collects(lane->lane))
                 return collect(replay, lane);

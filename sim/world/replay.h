@@ -15,8 +15,9 @@
 struct replay_list {
         struct replay_entry {
                 double seconds;
-                /* The virtual micro-batch of a message; -1 for a collective. */
-                int vmb;
+                /* That of a message: its virtual micro-batch, or core_decision_number; -1 for a collective.
+                 */
+                int number;
         } * entries;
         int count, taken, capacity;
 };

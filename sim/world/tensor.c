@@ -104,6 +104,18 @@ double tensor_seconds(const struct platform *platform, const struct plan *plan, 
         return seconds;
 }
 
+double tensor_decision_seconds(const struct platform *platform, struct plan_group shards, int64_t bytes)
+{
+        const struct collective_group gpus = {shards.first, shards.stride, shards.size, 1};
+        const struct collective_shape shape = collective_shape(platform, &gpus);
+        if (platform->messages)
+                return profile_line_seconds(platform->messages, LINE_MESSAGE, bytes, false);
+        if (platform->xml[0])
+                return 0;
+        return shape.nodes > 1 ? shape.far_seconds + (double)bytes / shape.far_bytes_per_second
+                               : shape.near_seconds + (double)bytes / shape.near_bytes_per_second;
+}
+
 double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
                            const struct profile_load *load, const struct op *op, enum dtype dtype)
 {

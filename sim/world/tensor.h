@@ -26,6 +26,10 @@ double tensor_seconds(const struct platform *platform, const struct plan *plan, 
 double tensor_start_seconds(const struct platform *platform, struct plan_group members,
                             const struct kernel *collective);
 
+/* Returns the seconds after which the other shards know what the first one has decided: those of a message of
+ * `bytes`. */
+double tensor_decision_seconds(const struct platform *platform, struct plan_group shards, int64_t bytes);
+
 /* Returns the seconds in which the replicas gather the weights of a unit or reduce its gradients with ZeRO-3;
  * op->bytes are the unit's. If `load` has the line layer_gather, which stands for a framework whose
  * collectives are slower than its library's, that line is taken, else the closed form. */

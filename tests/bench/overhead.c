@@ -96,7 +96,7 @@ static void open_bench(struct bench *b, struct net *net, const struct optim *opt
         const struct plan plan = options_plan(o, false);
         const struct stage stage = options_stage(o, plan_stage(&plan, net->rank));
         const struct memory_plan memory = options_memory(o, stage.index);
-        struct core_stage part = options_core_stage(o, stage.index, 0);
+        struct core_stage part = options_core_stage(o, stage.index, plan_shard(&plan, net->rank));
         const struct device_request request = {.threads = 1, .local_ranks = net->local_ranks};
         *b = (struct bench){.device = device_open("cpu", &request, &err)};
         if (!b->device)

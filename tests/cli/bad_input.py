@@ -280,7 +280,7 @@ CASES = [
     simulate("no GPUs", "--gpus 0"),
     simulate("--tp with too few GPUs", "--tp 2 --gpus 1"),
     simulate("--tp that does not divide the heads", "--tp 3 --gpus 6 --schedule 1f1b"),
-    simulate("shards and a schedule that decides by arrival", "--tp 2 --pp 3 --gpus 6"),
+    simulate("parts of sequences and a schedule that decides by arrival", "--cp 2 --pp 3 --gpus 6"),
     simulate("--sequence-parallel without shards", "--sequence-parallel"),
     simulate("pieces of products without shards", "--tp-overlap 2"),
     simulate("too many pieces of products", "--tp 2 --tp-overlap 9"),

@@ -43,11 +43,12 @@ EQUAL = [
     ("generic", 4, 2, 4, 4, MIXED + ["--schedule", "1f1b", "--zero", 1, "--sequence-parallel", "--clip", 0] + CHUNKS),
     ("generic", 2, 4, 4, 8, MIXED + ["--schedule", "1f1b", "--messages", "staged", "--allreduce", "staged", "--sequence-parallel"]),
     ("generic", 4, 2, 4, 4, MIXED + ["--schedule", "interleaved", "--virtual-stages", 2]),
+    ("generic", 2, 4, 4, 8, MIXED), ("generic", 16, 3, 2, 4, MIXED),
     ("dgx-2h", 16, 2, 2, 4, MIXED + ["--schedule", "1f1b", "--messages", "staged", "--allreduce", "staged"]),
 ]
 # Shards that are equal though replicas are not, or there is one.
 SHARDS = [
-    ("generic", 8, 4, 1, 8, MIXED + ["--schedule", "1f1b"]), ("generic", 2, 4, 1, 8, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]),
+    ("generic", 8, 4, 1, 8, MIXED), ("generic", 2, 4, 1, 8, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]),
     ("dgx-2h", 2, 4, 4, 4, MIXED + ["--schedule", "1f1b"]), ("dgx-2h", 4, 2, 5, 4, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]),
 ]
 # Replicas that share experts or sequences: model, options, and how many replicas and shards are folded.

@@ -72,7 +72,10 @@ struct seen {
         int fetch_order[128];                   /* the update of each fetch */
         uint64_t collectives[GROUP_WORLD + 1];  /* hash of what was issued, in order */
         int chain, chain_vmb;                   /* spread experts: how far a forward or backward has come */
-        bool passing;                           /* zero 2 and 3: a forward or backward is under way */
+        enum op_kind decided;                   /* OP_FORWARD or OP_BACKWARD of this one is to be computed, */
+        int decided_vmb;
+        bool deciding, told; /* which is being told to the other shards, or was */
+        bool passing;        /* zero 2 and 3: a forward or backward is under way */
         struct op pass;
         int begun, computed; /* of its units */
         struct unit units[UNITS];
@@ -445,8 +448,7 @@ static bool goes_last(const struct observer *o, int rank, const struct op *op)
 {
         int left = 0;
         for (int m = 0; m < o->plan.micro_batches; m++) {
-                const struct passed *passed =
-                        &o->seen[rank].passed[op->chunk * o->plan.micro_batches + m];
+                const struct passed *passed = &o->seen[rank].passed[op->chunk * o->plan.micro_batches + m];
                 left += (op->parts & OP_INPUT_GRADIENT ? passed->backwarded : passed->weighed) == 0;
         }
         return left == 1;
@@ -1355,6 +1357,37 @@ static void complete_optimizer(struct observer *o, int rank, const struct op *op
                 s->buffer[op->buffer] = -1;
 }
 
+/* ---- what the first shard decides ---- */
+
+static void issue_decision(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        expect(o, core_decides(&o->plan, plan_stage(&o->plan, rank)) && op->lane == LANE_DECISION,
+               "where shards could disagree one decides");
+        expect(o, !s->deciding && !s->told && s->lanes[LANE_COMPUTE].count == 0,
+               "a decision is about what is computed next");
+        s->deciding = true;
+        s->decided = op->of;
+        s->decided_vmb = vmb_of(o, op);
+}
+
+static void complete_decision(struct observer *o, int rank)
+{
+        o->seen[rank].deciding = false;
+        o->seen[rank].told = true;
+}
+
+static void check_decided(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        if (!core_decides(&o->plan, plan_stage(&o->plan, rank)) ||
+            (op->kind != OP_FORWARD && op->kind != OP_BACKWARD))
+                return;
+        expect(o, s->told && op->kind == s->decided && vmb_of(o, op) == s->decided_vmb,
+               "the first shard keeps to what it told the others");
+        s->told = false;
+}
+
 /* ---- all of it ---- */
 
 struct observer *observer_new(const struct plan *plan, int64_t parameters, bool eager, bool overflow)
@@ -1363,7 +1396,7 @@ struct observer *observer_new(const struct plan *plan, int64_t parameters, bool 
         o->plan = *plan;
         o->parameters = parameters;
         o->experts = paper_expert_parameters(plan, parameters);
-        o->ranks = plan->pp * plan->dp;
+        o->ranks = plan_ranks(plan);
         o->eager = eager;
         o->overflow = overflow;
         o->seen = allocate(o->ranks, sizeof *o->seen);
@@ -1434,7 +1467,10 @@ void observer_issue(struct observer *o, int rank, const struct op *issued, struc
         assert(lane->count < (int)(sizeof lane->serials / sizeof *lane->serials));
         lane->serials[lane->count++] = op->serial;
         check_blocking(o, rank, op);
-        if (gathers_units(o) && op_of_pass(op))
+        check_decided(o, rank, op);
+        if (op->kind == OP_DECISION)
+                issue_decision(o, rank, op);
+        else if (gathers_units(o) && op_of_pass(op))
                 issue_unit(o, rank, op);
         else if (exchanges(o) && op_of_pass(op))
                 issue_part(o, rank, op);
@@ -1459,7 +1495,9 @@ void observer_complete(struct observer *o, int rank, const struct op *completed)
         if (at < lane->count)
                 memmove(&lane->serials[at], &lane->serials[at + 1],
                         (size_t)(--lane->count - at) * sizeof *lane->serials);
-        if (gathers_units(o) && op_of_pass(op))
+        if (op->kind == OP_DECISION)
+                complete_decision(o, rank);
+        else if (gathers_units(o) && op_of_pass(op))
                 complete_unit(o, rank, op);
         else if (exchanges(o) && op_of_pass(op))
                 complete_part(o, rank, op);
@@ -1562,7 +1600,7 @@ static void end_collectives(struct observer *o, int rank)
 
 void observer_end(struct observer *o)
 {
-        for (int rank = 0; rank < o->ranks; rank++) {
+        for (int rank = 0; rank < o->ranks; rank += o->plan.tp) { /* the first shard stands for all */
                 end_vmbs(o, rank);
                 end_parameters(o, rank);
                 end_collectives(o, rank);

@@ -134,6 +134,16 @@ static void spread_experts(uint64_t *random, struct plan *plan)
         plan->sharers = 0;
 }
 
+/* Shards, of which the first one decides where they could disagree. */
+static void split_stages(uint64_t *random, struct plan *plan)
+{
+        if (plan->policy != POLICY_AXONN || plan->zero >= 2 || plan->ep > 1 || plan->cp > 1 ||
+            random_int(random, 0, 1))
+                return;
+        plan->tp = 2;
+        plan->offload_activations = plan->overlap_allreduce = false;
+}
+
 /* Runs a batch; returns the first broken property, if any. */
 static const char *run_batch(struct watch *w, bool eager)
 {
@@ -157,6 +167,7 @@ static uint64_t run_random(uint64_t seed, int *spread, int *parted, const char *
         struct watch w = {.random = seed};
         w.plan = random_plan(&w.random, &w.parameters);
         spread_experts(&w.random, &w.plan);
+        split_stages(&w.random, &w.plan);
         bool eager = random_int(&w.random, 0, 1);
         w.paper = paper_of_equal_stages(&w.plan, w.parameters, eager, random_seconds, on_issue, on_complete,
                                         &w);
@@ -167,13 +178,15 @@ static uint64_t run_random(uint64_t seed, int *spread, int *parted, const char *
                 *broken = run_batch(&w, eager);
         paper_delete(w.paper);
         snprintf(text, text_size,
-                 "seed %llu: %s, pp %d x %d, dp %d, experts over %d, sequences over %d, %d micro-batches, "
+                 "seed %llu: %s, pp %d x %d, dp %d, tp %d, experts over %d, sequences over %d, %d "
+                 "micro-batches, "
                  "limit "
                  "%d%s%s%s%s%s%s%s%s%s%s%s%s%s",
                  (unsigned long long)seed, policy_get(w.plan.policy)->name, w.plan.pp, w.plan.virtual_stages,
-                 w.plan.dp, plan_expert_ranks(&w.plan), plan_context_ranks(&w.plan), w.plan.micro_batches,
-                 w.plan.pipeline_limit, eager ? ", eager" : "", w.plan.forward_only ? ", forward only" : "",
-                 w.plan.tied ? ", tied" : "", w.plan.clip ? ", clip" : "", w.plan.mixed ? ", mixed" : "",
+                 w.plan.dp, w.plan.tp, plan_expert_ranks(&w.plan), plan_context_ranks(&w.plan),
+                 w.plan.micro_batches, w.plan.pipeline_limit, eager ? ", eager" : "",
+                 w.plan.forward_only ? ", forward only" : "", w.plan.tied ? ", tied" : "",
+                 w.plan.clip ? ", clip" : "", w.plan.mixed ? ", mixed" : "",
                  w.plan.offload ? ", offload" : "",
                  w.plan.offload_activations ? ", offloaded activations" : "",
                  w.plan.stage_messages ? ", staged messages" : "",
@@ -521,8 +534,9 @@ static void sums_beside_the_last_backward_leave_one_of_them_behind_it(void **sta
                 }
 }
 
-/* Interleaved, the first stage's last p backwards of each chunk follow each other without a pause, and a chunk's
- * gradients are final when its last one ends: its sum has those of the chunks before it to hide behind. */
+/* Interleaved, the first stage's last p backwards of each chunk follow each other without a pause, and a
+ * chunk's gradients are final when its last one ends: its sum has those of the chunks before it to hide
+ * behind. */
 static void sums_of_chunks_hide_behind_the_backwards_of_the_chunks_before(void **state)
 {
         (void)state;
@@ -536,8 +550,8 @@ static void sums_of_chunks_hide_behind_the_backwards_of_the_chunks_before(void *
                                 plan.dp = 2;
                                 plan.overlap_allreduce = true;
                                 plan.bucket_parameters = PAPER_CHUNK;
-                                const double exposed = fmax(f.allreduce, chunks * f.allreduce -
-                                                                                 (chunks - 1) * pp * f.backward);
+                                const double exposed = fmax(
+                                        f.allreduce, chunks * f.allreduce - (chunks - 1) * pp * f.backward);
                                 assert_seconds(fixed_run(&plan, chunks * PAPER_CHUNK, f), before + exposed,
                                                "interleaved", pp, 3 * pp);
                         }

@@ -91,10 +91,6 @@ static const struct {
         {GOOD "--tp 0", 1, RV_EINPUT, "--tp: '0' is not a whole number from 1 to 1048576"},
         {GOOD "--tp 2", 1, RV_EPLAN, "--pp 1 x --dp 1 x --tp 2 needs 2 ranks, but there is 1"},
         {GOOD "--tp 3", 3, RV_EPLAN, "--tp 3 does not divide the 4 heads (n_head) of tiny"},
-        {GOOD "--tp 2 --pp 3", 6, RV_EPLAN,
-         "on a stage between others --schedule axonn goes by what arrives first, on which the shards of --tp "
-         "2 "
-         "could disagree: with --pp above 2 take a schedule of fixed order, such as 1f1b or gpipe"},
         {GOOD "--tp 2 --pp 2 --offload-activations", 4, RV_EPLAN,
          "--offload-activations: --schedule axonn goes by which activations are back first, on which the "
          "shards of --tp 2 could disagree: with --pp above 1 take a schedule of fixed order, such as 1f1b or "

@@ -9,14 +9,15 @@
 #include <cmocka.h>
 
 /* The command line of 8 micro-batches a pipeline, under an MPI whose largest tag is `most`. */
-static int parse(const char *pp, int ranks, int max, struct rv_error_info *err)
+static int parse(const char *pp, const char *tp, int ranks, int max, struct rv_error_info *err)
 {
         struct net net = {.ranks = ranks, .rank = 1, .max_micro_batch = max};
         struct train_settings settings;
-        char stages[8],
+        char stages[8], shards[8],
                 *argv[] = {"train", "tiny", "--data", "text.txt", "--batch-size", "8", "--micro-batch-size",
-                           "1",     "--pp", stages,   NULL};
+                           "1",     "--pp", stages,   "--tp",     shards,         NULL};
         strcpy(stages, pp);
+        strcpy(shards, tp);
         *err = (struct rv_error_info){0};
         return train_options_parse(&settings, (int)(sizeof argv / sizeof *argv) - 1, argv, &net, err);
 }
@@ -25,14 +26,25 @@ static void as_many_micro_batches_as_mpi_tells_apart_are_sent(void **state)
 {
         (void)state;
         struct rv_error_info err;
-        assert_int_equal(parse("2", 2, 7, &err), 0);
+        assert_int_equal(parse("2", "1", 2, 7, &err), 0);
 }
 
 static void more_are_refused_in_a_sentence(void **state)
 {
         (void)state;
         struct rv_error_info err;
-        assert_int_equal(parse("2", 2, 6, &err), RV_EPLAN);
+        assert_int_equal(parse("2", "1", 2, 6, &err), RV_EPLAN);
+        assert_string_equal(err.sentence, "a pipeline has 8 micro-batches, this MPI tells 7 apart: a larger "
+                                          "--micro-batch-size makes fewer");
+}
+
+/* What shard 0 decides is about a forward or a backward, and as long a number as twice as many have. */
+static void decisions_take_twice_as_many(void **state)
+{
+        (void)state;
+        struct rv_error_info err;
+        assert_int_equal(parse("3", "2", 6, 15, &err), 0);
+        assert_int_equal(parse("3", "2", 6, 14, &err), RV_EPLAN);
         assert_string_equal(err.sentence, "a pipeline has 8 micro-batches, this MPI tells 7 apart: a larger "
                                           "--micro-batch-size makes fewer");
 }
@@ -41,7 +53,7 @@ static void a_pipeline_of_one_stage_sends_none(void **state)
 {
         (void)state;
         struct rv_error_info err;
-        assert_int_equal(parse("1", 1, 6, &err), 0);
+        assert_int_equal(parse("1", "1", 1, 6, &err), 0);
 }
 
 /* A mixed-precision run of one rank and 10 steps with `option` set to `value`. */
@@ -125,6 +137,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(as_many_micro_batches_as_mpi_tells_apart_are_sent),
                 cmocka_unit_test(more_are_refused_in_a_sentence),
+                cmocka_unit_test(decisions_take_twice_as_many),
                 cmocka_unit_test(a_pipeline_of_one_stage_sends_none),
                 cmocka_unit_test(an_injected_overflow_names_a_step_and_a_rank_that_there_are),
                 cmocka_unit_test(a_host_link_is_a_rate),

@@ -251,18 +251,13 @@ static bool has_links_alone(const struct plan *plan)
                !plan->offload_activations && !plan->stage_allreduce;
 }
 
-/* A line of the profile that stands for a framework whose collectives are slower than its library's. */
-static double line_seconds(const struct priced *priced, const struct op *op)
-{
-        return profile_line_seconds(priced->costs->machine->load, LINE_LAYER_GATHER, op->bytes, false);
-}
-
 /* Members that come to a collective while the first of its kind is under way wait until that is over: it
  * could not end before the last of them had left that one. */
 static bool begin_unit(struct priced *priced, struct sim_lane *lane)
 {
         const struct sim_group group = sim_group_of(lane->rank, lane->now.op.group);
-        double seconds = line_seconds(priced, &lane->now.op);
+        double seconds = tensor_line_seconds(&priced->costs->platform, group.ranks,
+                                             priced->costs->machine->load, lane->now.op.bytes);
         if (isnan(seconds) && has_links_alone(&lane->rank->world->plan)) {
                 const struct priced_unit *unit = unit_of(priced, lane, &group);
                 if (unit && isnan(unit->seconds) && unit->collective != lane->now.collective)

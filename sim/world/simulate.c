@@ -13,6 +13,7 @@
 #include "sim/world/paper_batch.h"
 #include "sim/world/predict.h"
 #include "sim/world/replay.h"
+#include "sim/world/tensor.h"
 
 #include <errno.h>
 #include <math.h>
@@ -309,7 +310,8 @@ static void print_gathered(const struct simulation *s)
         const struct phases *p = &s->prediction.phases;
         const double passes = p->pipeline_seconds * (1 - p->bubble_fraction);
         const struct plan plan = options_plan(&s->settings->plan, false);
-        const bool line = s->machine.load->lines[LINE_LAYER_GATHER].fit.present;
+        const bool line = !isnan(tensor_line_seconds(
+                &s->machine.platform, plan_group(&plan, 0, plan_unit_group(&plan)), s->machine.load, 0));
         if (plan.zero == 2)
                 printf("zero 2     layers are reduced %s; %.1f %% of the time of a micro-batch waits for "
                        "that\n",

@@ -116,11 +116,20 @@ double tensor_decision_seconds(const struct platform *platform, struct plan_grou
                                : shape.near_seconds + (double)bytes / shape.near_bytes_per_second;
 }
 
+double tensor_line_seconds(const struct platform *platform, struct plan_group replicas,
+                           const struct profile_load *load, int64_t bytes)
+{
+        const int last = replicas.first + (replicas.size - 1) * replicas.stride;
+        if (platform_place(platform, replicas.first).node == platform_place(platform, last).node)
+                return NAN;
+        return profile_line_seconds(load, LINE_LAYER_GATHER, bytes, false);
+}
+
 double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
                            const struct profile_load *load, const struct op *op, enum dtype dtype)
 {
         const struct collective_group gpus = {replicas.first, replicas.stride, replicas.size, 1};
-        const double known = profile_line_seconds(load, LINE_LAYER_GATHER, op->bytes, false);
+        const double known = tensor_line_seconds(platform, replicas, load, op->bytes);
         if (!isnan(known))
                 return known;
         return collective_seconds(platform, &gpus, costs_collective(op), op->bytes, dtype);

@@ -30,9 +30,14 @@ double tensor_start_seconds(const struct platform *platform, struct plan_group m
  * `bytes`. */
 double tensor_decision_seconds(const struct platform *platform, struct plan_group shards, int64_t bytes);
 
+/* Returns what the line layer_gather of `load` says of the gather or the reduction of a unit of so many bytes
+ * with ZeRO-3: it stands for a framework whose collectives between nodes are slower than its library's. NAN
+ * if there is no such line, or the replicas are of one node. */
+double tensor_line_seconds(const struct platform *platform, struct plan_group replicas,
+                           const struct profile_load *load, int64_t bytes);
+
 /* Returns the seconds in which the replicas gather the weights of a unit or reduce its gradients with ZeRO-3;
- * op->bytes are the unit's. If `load` has the line layer_gather, which stands for a framework whose
- * collectives are slower than its library's, that line is taken, else the closed form. */
+ * op->bytes are the unit's. By that line, or else by the closed form. */
 double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
                            const struct profile_load *load, const struct op *op, enum dtype dtype);
 

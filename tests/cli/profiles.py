@@ -154,6 +154,16 @@ def check_presets(tap, folder):
         tap.ok(done is None and why in said and said.count("\n") == 1, f"{' '.join(what)} on a V100 is refused with the reason", said)
 
 
+def check_gathers(tap):
+    """a100-published knows what DeepSpeed's gathers between nodes took; inside a node they are flows, as with other profiles."""
+    for replicas, groups, how in (64, 0, "by the profile's line layer_gather"), (64, 8, "as flows"), (8, 0, "as flows"):
+        _, out, err = ranvier.run(["simulate", "gpt2-1.5b", "--gpus", replicas, "--dp", replicas, "--zero", 3, "--micro-batch-size", 1,
+                                   "--batch-size", replicas, "--profile", "a100-published", "--platform", "selene",
+                                   *(["--shard-replicas", groups] if groups else [])])
+        tap.ok(f"layers are gathered and reduced {how}" in out,
+               f"{replicas} replicas{f' in groups of {groups}' if groups else ''} gather {how}", out + err)
+
+
 def check_fit(tap, folder):
     """calibrate/fit_attention.py finds the figures that times were made from."""
     table = os.path.join(folder, "attention.csv")
@@ -198,6 +208,7 @@ def main():
         check_sweep(tap, folder)
         check_validate(tap, folder)
         check_doubts(tap, folder)
+        check_gathers(tap)
         check_presets(tap, folder)
         check_fit(tap, folder)
         check_readme(tap)

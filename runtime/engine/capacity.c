@@ -173,7 +173,7 @@ static void add_word(char flags[CAPACITY_FLAGS], const char *before, const char 
 }
 
 /* The switches that are off come last: behind "without" no flag means that it is set. The replicas follow
- * from the stages. */
+ * from the stages and the ranks of a sequence. */
 static void write_flags(char flags[CAPACITY_FLAGS], const struct options *base, const struct options *o)
 {
         int rows;
@@ -251,7 +251,7 @@ static void consider_all(struct search *search, const struct options *o, struct 
         for (int nth = 0; flag->propose(o, nth, &value); nth++) {
                 struct options changed = *o;
                 flag_set(flag, &changed, value);
-                changed.dp = o->pp * o->dp / changed.pp;
+                changed.dp = o->pp * o->dp * o->cp / (changed.pp * changed.cp);
                 if (changed.offload && !options_mixed(&changed))
                         changed.dtype = DTYPE_FP16;
                 choice->nth[at] = nth;

@@ -61,9 +61,10 @@ struct capacity_change {
  *
  * Tried are offloading (with mixed precision) and leaving it off, the optimizer's state shared by the
  * replicas (--zero 1), recomputation (selective, full), activations offloaded and not, smaller
- * micro-batches, and more stages on the same ranks, up to three of these together, and more where three are
- * not enough. Where the optimizer is then offloaded and the plan does not fit, its bucket is halved until it
- * does (down to 1000 parameters, or a 1024th of a stage's where that is more).
+ * micro-batches, more stages, and more ranks of a long sequence (--cp) on the same ranks, up to three of
+ * these together, and more where three are not enough. Where the optimizer is then offloaded and the plan
+ * does not fit, its bucket is halved until it does (down to 1000 parameters, or a 1024th of a stage's where
+ * that is more).
  *
  * `seconds` is called for every combination that fits, some hundreds of times for a large cluster: it should
  * run the plan on paper (paper.h), which takes a millisecond or less. It returns NAN where it does not

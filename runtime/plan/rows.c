@@ -279,6 +279,14 @@ static bool has_stages_and_replicas(const struct options *o)
         return o->pp > 1 && has_replicas(o);
 }
 
+/* From so many tokens on attention and activations of a sequence are worth its exchanges between ranks;
+ * shorter ones are spread where that is asked for. */
+static bool has_long_sequences(const struct options *o)
+{
+        enum { LONG = 8192 };
+        return o->seq_len >= LONG;
+}
+
 /* ---- what is proposed where memory is short ---- */
 
 /* As it is, and the other way around. */
@@ -301,6 +309,14 @@ static bool propose_stages(const struct options *o, int nth, int *value)
                 if (o->pp * o->dp % *value == 0 && nth-- == 0)
                         return true;
         return false;
+}
+
+/* Ranks of a sequence in the place of replicas: each doubles them. */
+static bool propose_context(const struct options *o, int nth, int *value)
+{
+        *value = o->cp << nth;
+        return nth == 0 || (has_long_sequences(o) && *value <= PROGRAM_CONTEXT_RANKS &&
+                            o->dp % (1 << nth) == 0 && o->seq_len % (2 * *value) == 0);
 }
 
 static bool propose_smaller(const struct options *o, int nth, int *value)
@@ -385,11 +401,13 @@ static const struct flag flags[] = {
                    {{{"ep", ABOVE, 1}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "{zero} with --ep above 1 is not built yet"})},
         {.name = "cp", .argument = "C", .scope = FLAG_OF_ONE, AT(STORE_INT, cp), FROM(1, PROGRAM_CONTEXT_RANKS),
+         .propose = propose_context,
          .help = "Context parallelism: over how many ranks each sequence is spread (default 1), D x C replicas in all; "
                  "each rank has two pieces of 2 C, one from either end of the sequence, and attention exchanges keys "
                  "and values. 2 C must divide S",
-         LIST(.argument = "C,C,...", .help = "Ranks over which each sequence is spread (default 1)",
-              .all = VALUES(1), .megatron = VALUES(1), .label = "cp %s"),
+         LIST(.argument = "C,C,...",
+              .help = "Ranks over which each sequence is spread (default 1; --plans tries others from 8192 tokens on)",
+              .all = VALUES(1, 2, 4, 8), .megatron = VALUES(1, 2, 4, 8), .matters = has_long_sequences, .label = "cp %s"),
          CONFLICTS({{{"cp", ABOVE, 1}, {"pp", ABOVE, 2}}, .also = goes_by_arrival, .code = RV_EPLAN,
                     .sentence = "on a stage between others {schedule} goes by what arrives first, on which the "
                                 "ranks of {cp} could disagree: with --pp above 2 take a schedule of fixed order, "

@@ -497,6 +497,32 @@ static void what_is_proposed_is_never_refused(void **state)
         }
 }
 
+/* In the place of replicas, as many ranks as it takes; of short sequences none. */
+static void ranks_of_a_long_sequence_are_proposed(void **state)
+{
+        (void)state;
+        for (int length = 4096; length <= 8192; length *= 2) {
+                struct options o = small_plan(2, 4, 1, 16);
+                struct costs costs = {SEED, true};
+                struct capacity_change changes[CAPACITY_CHANGES];
+                int where, spread = 0;
+                o.policy = POLICY_1F1B;
+                o.seq_len = o.gpt.n_positions = length;
+                o.fused = true;
+                o.recompute = RECOMPUTE_FULL;
+                const int64_t max = max_bytes(&o, MEMORY_DEVICE, &where);
+                const struct capacity capacity = {{max * 6 / 10, 0}};
+                const int count = capacity_changes(&o, &capacity, cost, &costs, changes);
+                for (int i = 0; i < count; i++) {
+                        const struct options *c = &changes[i].options;
+                        assert_int_equal(options_ranks(c), options_ranks(&o));
+                        assert_true(max_bytes(c, MEMORY_DEVICE, &where) <= capacity.bytes[MEMORY_DEVICE]);
+                        spread += c->cp > 1;
+                }
+                assert_true(length < 8192 ? spread == 0 : spread > 0);
+        }
+}
+
 static void where_no_cost_is_known_the_smallest_changes_come_first(void **state)
 {
         (void)state;
@@ -638,6 +664,7 @@ int main(void)
                 cmocka_unit_test(the_flags_of_a_change_say_what_it_is),
                 cmocka_unit_test(more_memory_never_costs_more),
                 cmocka_unit_test(what_is_proposed_is_never_refused),
+                cmocka_unit_test(ranks_of_a_long_sequence_are_proposed),
                 cmocka_unit_test(where_no_cost_is_known_the_smallest_changes_come_first),
                 cmocka_unit_test(a_limit_below_one_layer_is_answered_with_what_that_needs),
                 cmocka_unit_test(the_table_is_what_the_golden_file_shows),

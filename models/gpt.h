@@ -128,6 +128,12 @@ static inline int gpt_kv_heads(const struct gpt *gpt)
 {
         return gpt->n_kv_head ? gpt->n_kv_head : gpt->n_head;
 }
+/* Whether attention may be by kernels that store its scores, so that selective recomputation frees something:
+ * a GPT-2's. That of the other families is always the fused kernel. */
+static inline bool gpt_stores_scores(const struct gpt *gpt)
+{
+        return gpt->family == FAMILY_GPT2;
+}
 /* Returns the columns of a head of queries, keys or values. */
 static inline int gpt_head_size(const struct gpt *gpt)
 {

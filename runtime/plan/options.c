@@ -262,7 +262,9 @@ struct work options_work(const struct options *o)
                 .micro_batch_size = o->micro_batch_size,
                 .seq_len = o->seq_len / options_context_ranks(o),
                 .dtype = o->dtype,
-                .recompute = o->recompute,
+                .recompute = o->recompute == RECOMPUTE_SELECTIVE && !gpt_stores_scores(&o->gpt)
+                                     ? RECOMPUTE_NONE
+                                     : o->recompute,
                 .fused = o->fused,
                 .tp = o->tp,
                 .ep = o->ep,

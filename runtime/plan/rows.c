@@ -332,7 +332,8 @@ static bool propose_recompute(const struct options *o, int nth, int *value)
         static const enum recompute deeper[] = {RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
         *value = o->recompute;
         for (size_t i = 0; nth > 0 && i < sizeof deeper / sizeof *deeper; i++) {
-                const bool same = deeper[i] == RECOMPUTE_SELECTIVE && o->fused;
+                const bool same =
+                        deeper[i] == RECOMPUTE_SELECTIVE && (o->fused || !gpt_stores_scores(&o->gpt));
                 if (same || recompute_depth(deeper[i]) <= recompute_depth(o->recompute))
                         continue;
                 *value = deeper[i];

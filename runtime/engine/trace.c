@@ -292,8 +292,7 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
 {
         json_error_t error;
         const char *kind_name, *of_name = NULL, *part = NULL, *group = NULL;
-        int rank, lane, chunk = 0, micro_batch, bucket, batch, segment = 0, range = 0,
-            beside = 0;
+        int rank, lane, chunk = 0, micro_batch, bucket, batch, segment = 0, range = 0, beside = 0;
         json_int_t bytes, order;
         double ts, dur, issued;
         if (json_unpack_ex((json_t *)event, &error, 0,
@@ -302,8 +301,7 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
                            "pid", &rank, "tid", &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name,
                            "micro_batch", &micro_batch, "bucket", &bucket, "bytes", &bytes, "batch", &batch,
                            "issued", &issued, "order", &order, "chunk", &chunk, "of", &of_name, "segment",
-                           &segment, "part", &part, "group", &group, "range", &range,
-                           "beside", &beside))
+                           &segment, "part", &part, "group", &group, "range", &range, "beside", &beside))
                 return rv_fail(err, RV_EINPUT, "%s:%lld: %s in a trace event", source->path,
                                (long long)source->number, error.text);
         int kind = find_kind(kind_name);

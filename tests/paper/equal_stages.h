@@ -10,7 +10,8 @@ enum { PAPER_SLOT_BYTES = 7, PAPER_EMBEDDED_BYTES = 2, PAPER_HEAD_BYTES = 5 };
 /* Parameters that a last backward makes final together. */
 enum { PAPER_LAYER = 7 };
 
-/* Where the parameters of a rank's chunk of the model begin: so many a chunk before, the last has the rest. */
+/* Where the parameters of a rank's chunk of the model begin: so many a chunk before, the last has the rest.
+ */
 enum { PAPER_CHUNK = 10 };
 
 /* Parameters whose gradients a backward in two parts leaves to the second: the first so many, which in small

@@ -330,15 +330,14 @@ static double blocks_seconds(const struct pricing *pricing, const struct stage *
                (end - first - dense) * price->units[PRICE_BLOCK][pass];
 }
 
-/* The work of the nth unit, in the order of a forward. */
+/* The work of a unit; here a tied head is the last one. */
 static double unit_seconds(const struct pricing *pricing, const struct stage *chunk,
-                           const struct stage_price *price, int nth, int parts, enum layer_pass pass)
+                           const struct stage_price *price, int unit, enum layer_pass pass)
 {
-        const int each = max_int(pricing->plan.unit_layers, 1);
-        if (nth == 0 || nth == parts - 1)
-                return price->units[nth ? PRICE_HEAD : PRICE_EMBEDDING][pass];
-        return blocks_seconds(pricing, chunk, price, (nth - 1) * each, min_int(nth * each, chunk->layers),
-                              pass);
+        const int each = max_int(pricing->plan.unit_layers, 1), first = (unit - 1) * each;
+        if (unit == 0 || first >= chunk->layers)
+                return price->units[unit ? PRICE_HEAD : PRICE_EMBEDDING][pass];
+        return blocks_seconds(pricing, chunk, price, first, min_int(first + each, chunk->layers), pass);
 }
 
 /* Clearing the gradients of a unit, and adding a replica's share of them. */
@@ -363,7 +362,7 @@ static int price_gradients(struct pricing *pricing, const struct core_units *uni
 static int price_gathered(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
         const struct core_stage stage = options_core_stage(pricing->options, chunk->index, 0);
-        const int parts = core_units_of(&pricing->plan, &stage.units).blocks + 2;
+        const int parts = core_units_of(&pricing->plan, &stage.units).parts, first = !chunk->first;
         const double start = pricing->basis->start_seconds;
         double *forward = price->memory = malloc(4 * (size_t)parts * sizeof *forward);
         if (!forward)
@@ -376,10 +375,11 @@ static int price_gathered(struct pricing *pricing, const struct stage *chunk, st
         price->clear_unit = clear;
         price->load_unit = load;
         for (int nth = 0; rc == 0 && nth < parts; nth++) {
-                const int back = parts - 1 - nth, unit = stage.units.tied && back == 0 ? 0 : nth;
-                forward[nth] = start + unit_seconds(pricing, chunk, price, nth, parts, PASS_FORWARD);
-                backward[back] = start + unit_seconds(pricing, chunk, price, nth, parts, PASS_BACKWARD);
-                rc = price_gradients(pricing, &stage.units, unit, &clear[back], &load[back]);
+                const int back = parts - 1 - nth, unit = first + nth;
+                forward[nth] = start + unit_seconds(pricing, chunk, price, unit, PASS_FORWARD);
+                backward[back] = start + unit_seconds(pricing, chunk, price, unit, PASS_BACKWARD);
+                rc = price_gradients(pricing, &stage.units, stage.units.tied && back == 0 ? 0 : unit,
+                                     &clear[back], &load[back]);
                 price->forward.seconds += forward[nth];
                 price->backward.seconds += backward[back];
         }
@@ -470,6 +470,8 @@ static int price_chunk(struct pricing *pricing, const struct stage *chunk)
                         price->forward = same->forward;
                         price->backward = same->backward;
                         price->weights = same->weights;
+                        price->clear_unit = same->clear_unit;
+                        price->load_unit = same->load_unit;
                         return 0;
                 }
         if (pricing->chunk_count < MAX_CHUNKS)

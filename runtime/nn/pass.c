@@ -297,6 +297,7 @@ static int unit_layers(const struct nn_stage *nn)
 static struct partition_span unit_span(const struct nn_stage *nn, int nth)
 {
         const int each = unit_layers(nn), layers = nn->stage.layers, units = (layers + each - 1) / each;
+        nth += !nn->stage.first;
         const int end = nth * each < layers ? nth * each : layers;
         const bool ends = nth == 0 || nth > units;
         return (struct partition_span){.parts = PART_BOTH,
@@ -318,9 +319,18 @@ int64_t nn_unit_elements(const struct nn_stage *nn, int nth)
                partition_block_offset(&nn->gpt, &nn->stage, span.top + 1 - span.blocks);
 }
 
+/* What the stage has of the embedding and the head. */
+static struct partition_units stage_units(const struct nn_stage *nn)
+{
+        struct partition_units units = partition_units(&nn->gpt);
+        units.embedding = nn->stage.first ? units.embedding : 0;
+        units.head = nn->stage.last ? units.head : 0;
+        return units;
+}
+
 void pass_offsets(struct nn_stage *nn)
 {
-        const struct partition_units u = partition_units(&nn->gpt);
+        const struct partition_units u = stage_units(nn);
         const int64_t head = nn->parameters - u.head, each = unit_layers(nn);
         for (int i = 0, block = 0; i < nn->tensor_count; i++) {
                 const int64_t offset = nn->tensors[i].offset;
@@ -359,7 +369,7 @@ int64_t nn_unit_begin(const struct nn_stage *nn, int buffer)
 /* Blocks lie between the embedding and the head; a tied head's own are behind the embedding in its buffer. */
 int64_t nn_weight_place(const struct nn_stage *nn, int64_t offset, int64_t *count)
 {
-        const struct partition_units u = partition_units(&nn->gpt);
+        const struct partition_units u = stage_units(nn);
         const int64_t head = nn->parameters - u.head;
         const int ends = nn->plan.unit_weights.ends;
         int64_t begin = 0, end = u.embedding, at = 0;
@@ -370,7 +380,7 @@ int64_t nn_weight_place(const struct nn_stage *nn, int64_t offset, int64_t *coun
         } else if (offset >= u.embedding) {
                 int nth = 0;
                 for (; end <= offset; nth++) {
-                        const struct partition_span span = unit_span(nn, nth + 1);
+                        const struct partition_span span = unit_span(nn, nth + nn->stage.first);
                         begin = end;
                         end = partition_block_offset(&nn->gpt, &nn->stage, span.top + 1);
                 }
@@ -380,12 +390,12 @@ int64_t nn_weight_place(const struct nn_stage *nn, int64_t offset, int64_t *coun
         return at + offset - begin;
 }
 
-void nn_forward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int slot,
+void nn_forward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int input, int slot,
                      bool loss_only)
 {
         const struct partition_span span = unit_span(nn, unit->nth);
         nn->pass_weights = nn_unit_weights(nn, unit->weights);
-        pass_on(nn, &span, micro_batch, -1, slot, loss_only);
+        pass_on(nn, &span, micro_batch, input, slot, loss_only);
 }
 
 /* A reduce-scatter then adds what earlier micro-batches left, which is in this replica's part of the sums. */
@@ -398,7 +408,7 @@ static void load_gradients(struct nn_stage *nn, const struct nn_unit *unit)
                 kernels_launch(nn->device, sum, &args);
 }
 
-void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int slot,
+void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int input, int slot,
                       int gradient)
 {
         const struct partition_span span = unit_span(nn, unit->nth);
@@ -410,5 +420,5 @@ void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro
                 kernels_clear(nn->device, nn->pass_gradients, nn_unit_elements(nn, unit->nth));
         if (unit->begins == NN_LOAD)
                 load_gradients(nn, unit);
-        pass_back(nn, &pass, &(struct backward){micro_batch, -1, slot, gradient, -1}, &span);
+        pass_back(nn, &pass, &(struct backward){micro_batch, input, slot, gradient, -1}, &span);
 }

@@ -362,10 +362,10 @@ static struct core_units units_of(const struct options *o, const struct stage *s
         return (struct core_units){.blocks = stage->layers,
                                    .dense = partition_dense(&o->gpt, stage),
                                    .tied = o->gpt.tied,
-                                   .embedding = units.embedding,
+                                   .embedding = stage->first ? units.embedding : 0,
                                    .dense_block = units.dense,
                                    .block = units.block,
-                                   .head = units.head};
+                                   .head = stage->last ? units.head : 0};
 }
 
 /* Zero 2 and 3: a replica's shares of all units. */

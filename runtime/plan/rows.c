@@ -264,6 +264,11 @@ static bool has_replicas(const struct options *o)
         return options_replicas(o) > 1;
 }
 
+static bool has_shared_embedding(const struct options *o)
+{
+        return o->gpt.tied;
+}
+
 static bool gathers_units(const struct options *o)
 {
         return o->zero == 3 && has_replicas(o);
@@ -626,7 +631,7 @@ static const struct flag flags[] = {
          .help = "What the replicas share between them: 0, nothing, the default; 1: the optimizer (each updates its "
                  "part of the parameters; gradients are reduce-scattered, weights all-gathered); 2: gradients too, "
                  "which are reduced layer by layer beside backwards; 3: weights as well, which are gathered layer by "
-                 "layer (FSDP). 2 and 3 are for --pp 1 and --tp 1",
+                 "layer (FSDP). 2 and 3 are for --tp 1, 3 for --pp 1",
          LIST(.argument = "STAGE,...", .help = "What replicas share, such as 0,1 (default 0)", .all = VALUES(0, 1, 2, 3),
               .megatron = VALUES(0, 1), .matters = has_replicas, .label = "zero %s", .label_default = true),
          CONFLICTS({{{"zero", IS, 3}, {"pp", ABOVE, 1}}, .code = RV_EPLAN,
@@ -635,10 +640,13 @@ static const struct flag flags[] = {
                    {{{"zero", IS, 3}, {"tp", ABOVE, 1}}, .code = RV_EPLAN,
                     .sentence = "--zero 3 is for --pp 1 and --tp 1: its replicas, here of {pp} and {tp}, gather every "
                                 "layer whole"},
-                   {{{"zero", IS, 2}, {"pp", ABOVE, 1}}, .code = RV_ENOTBUILT,
-                    .sentence = "--zero 2 with {pp} is not built yet: it is for --pp 1 and --tp 1"},
+                   {{{"zero", IS, 2}, {"pp", ABOVE, 1}}, .also = has_shared_embedding, .code = RV_ENOTBUILT,
+                    .sentence = "--zero 2 with {pp} is not built yet for a model whose head is the embedding, which two "
+                                "stages share"},
                    {{{"zero", IS, 2}, {"tp", ABOVE, 1}}, .code = RV_ENOTBUILT,
-                    .sentence = "--zero 2 with {tp} is not built yet: it is for --pp 1 and --tp 1"},
+                    .sentence = "--zero 2 with {tp} is not built yet: it is for --tp 1"},
+                   {{{"zero", IS, 2}, {"schedule", IS, POLICY_INTERLEAVED}}, .code = RV_ENOTBUILT,
+                    .sentence = "--zero 2 with {schedule} is not built yet: it is for one chunk a rank"},
                    {{{"zero", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
                     .sentence = "{schedule} with {zero} is not built yet"},
                    {{{"zero", IS, 3}, {"offload-activations", IS, true}}, .also = goes_by_arrival, .code = RV_EPLAN,

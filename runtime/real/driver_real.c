@@ -174,7 +174,7 @@ static void issue_unit(struct driver_real *d, const struct op *op)
                                .begins = (enum nn_begin)op->begins,
                                .place = op->place};
         if (op->kind == OP_FORWARD) {
-                nn_forward_unit(nn, &unit, op->micro_batch, op->slot, d->plan.forward_only);
+                nn_forward_unit(nn, &unit, op->micro_batch, op->input, op->slot, d->plan.forward_only);
                 return;
         }
         const struct plan_range own =
@@ -182,7 +182,7 @@ static void issue_unit(struct driver_real *d, const struct op *op)
                          nn_unit_elements(nn, unit.nth));
         unit.share = own.begin;
         unit.count = own.count;
-        nn_backward_unit(nn, &unit, op->micro_batch, op->slot, op->gradient);
+        nn_backward_unit(nn, &unit, op->micro_batch, op->input, op->slot, op->gradient);
 }
 
 static void issue_part(struct driver_real *d, struct op *op)

@@ -109,7 +109,7 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
                 .loss_scale = 1,
         };
         const struct core_stage stage = core_stage(t);
-        lane->driver.units = core_units_of(&t->plan, &stage.units).blocks + 2;
+        lane->driver.units = core_units_of(&t->plan, &stage.units).parts;
         lane->core = malloc(core_bytes(&lane->driver.plan, &stage));
         if (!lane->core)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the schedule");

@@ -84,7 +84,7 @@ struct core_stage {
         int shard;   /* below plan.tp; the first one decides for all where shards could disagree */
         /* For ZeRO-2 and 3 only, see gather.c. The stage has `blocks` blocks, at least 1, of which the first
          * `dense` are of another size; the other members are parameters: of the embedding, a block, the
-         * head's own. `tied`: the head works with the embedding's as well, so that these and its own are one
+         * head's own, 0 on a stage that does not have it. `tied`: the head works with the embedding's as well, so that these and its own are one
          * unit. */
         struct core_units {
                 int blocks, dense;
@@ -94,10 +94,11 @@ struct core_stage {
 };
 
 /* ZeRO-2 and 3: what a stage is gathered, and reduced, in. Unit 0 is the embedding, with a tied head's own
- * parameters behind it; then come `blocks` units of blocks; a head that is not tied is the last one.
- * core_units_of returns how many there are of both. */
+ * parameters behind it; then come `blocks` units of blocks; a head that is not tied is the last one. An
+ * embedding or head that a stage does not have is a unit without parameters, of which nothing is done.
+ * core_units_of returns how many there are of both, and how many parts a pass has. */
 struct core_unit_counts {
-        int blocks, all;
+        int blocks, all, parts;
 };
 struct core_unit_counts core_units_of(const struct plan *plan, const struct core_units *units);
 /* Returns the parameters of a unit; and where this replica keeps its share of them (plan_own), behind the
@@ -131,7 +132,8 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
  * - virtual_stages above 1 needs the interleaved policy, which needs micro_batches to be a multiple of pp.
  * - ep divides dp.
  * - `overlap_allreduce` needs zero 0 or 1, one shard and ep 1.
- * - zero 2 and 3 need one stage, one shard, ep 1, and a policy that does not split backwards. */
+ * - zero 2 and 3 need one shard, ep 1, and a policy that does not split backwards; 3 one stage, 2 one chunk
+ *   a rank and, on several stages, no shared embedding. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
 
 /* A message carries one number beside its data: the virtual micro-batch (plan_vmbs) that it is for, as its

@@ -51,10 +51,17 @@ static int layers_of(const struct plan *plan)
         return plan->unit_layers > 1 ? plan->unit_layers : 1;
 }
 
+static bool has_embedding(const struct core_units *units)
+{
+        return units->embedding > 0;
+}
+
 struct core_unit_counts core_units_of(const struct plan *plan, const struct core_units *units)
 {
         const int blocks = (units->blocks + layers_of(plan) - 1) / layers_of(plan);
-        return (struct core_unit_counts){blocks, 1 + blocks + !units->tied};
+        return (struct core_unit_counts){.blocks = blocks,
+                                         .all = 1 + blocks + !units->tied,
+                                         .parts = has_embedding(units) + blocks + (units->head > 0)};
 }
 
 /* Of the first `blocks` blocks. */
@@ -111,13 +118,14 @@ static bool weights_stay(const struct plan *plan)
 
 struct core_gathers core_gathers(const struct plan *plan, const struct core_units *units)
 {
-        const int blocks = core_units_of(plan, units).blocks, ends = units->tied ? 1 : 2;
+        const int blocks = core_units_of(plan, units).blocks,
+                  ends = has_embedding(units) + (units->head > 0 && !units->tied), turns = min_int(ends, 1);
         const int alternate = min_int(plan->blocking ? 1 : 2, blocks);
         const bool own = weights_stay(plan) || plan->gathered == GATHERED_FOR_MICRO_BATCH;
-        return (struct core_gathers){.weights = {.ends = weights_stay(plan) ? ends : 1,
+        return (struct core_gathers){.weights = {.ends = weights_stay(plan) ? ends : turns,
                                                  .blocks = own ? blocks : min_int(1 + plan->prefetch, blocks),
                                                  .own = own},
-                                     .gradients = {.ends = gradients_stay(plan) ? ends : 1,
+                                     .gradients = {.ends = gradients_stay(plan) ? ends : turns,
                                                    .blocks = gradients_stay(plan) ? blocks : alternate,
                                                    .own = gradients_stay(plan)}};
 }
@@ -131,17 +139,18 @@ static int unit_of(const struct core *core, int nth)
         const struct gather_state *g = &core->gather;
         const bool next = nth >= g->units;
         const int at = next ? nth - g->units : g->pass.kind == OP_FORWARD ? nth : g->units - 1 - nth;
-        return at == g->units - 1 && core->units.tied ? 0 : at;
+        return at == g->units - 1 && core->units.tied ? 0 : at + !has_embedding(&core->units);
 }
 
-static bool is_last_of_backward(const struct core *core, int nth)
+static bool is_back_to_embedding(const struct core *core, int nth)
 {
-        return core->gather.pass.kind == OP_BACKWARD && nth == core->gather.units - 1;
+        return core->gather.pass.kind == OP_BACKWARD && nth == core->gather.units - 1 &&
+               has_embedding(&core->units);
 }
 
 static bool needs_weights(const struct core *core, int nth)
 {
-        return !is_last_of_backward(core, nth); /* the embedding's */
+        return !is_back_to_embedding(core, nth);
 }
 
 /* Whether the nth unit's gradients are to be reduced when it has been computed. */
@@ -213,7 +222,7 @@ static int buffer_to_reduce(struct core *core, int nth)
         const struct core_unit_buffers *gradients = &core->gathers.gradients;
         const int unit = unit_of(core, nth), own = own_buffer(core, gradients, unit);
         const int *reduced = core_tables(core).reduced;
-        if (gradients_stay(&core->plan) || (core->units.tied && is_last_of_backward(core, nth)))
+        if (gradients_stay(&core->plan) || (core->units.tied && is_back_to_embedding(core, nth)))
                 return own;
         if (own >= 0)
                 return reduced[own] ? -1 : own;
@@ -267,7 +276,7 @@ static bool may_gather(const struct core *core)
 {
         const struct gather_state *g = &core->gather;
         const bool back = g->pass.kind == OP_BACKWARD,
-                   follows = back && core->arrivals == 0 && core->forwards_started < core->plan.micro_batches;
+                   follows = back && core->plan.pp == 1 && core->arrivals == 0 && core->forwards_started < core->plan.micro_batches;
         const int nth = g->gathers, ahead = back && core->plan.blocking ? 0 : core->plan.prefetch;
         if (nth >= g->units && !(follows && nth < 2 * g->units))
                 return false;
@@ -303,7 +312,7 @@ static bool next_gather(struct core *core, struct op *op)
 static bool begin_gradients(struct core *core, int nth, struct op *op)
 {
         const bool first = core->backwards_started == 1, batch = gradients_stay(&core->plan),
-                   adds = core->units.tied && is_last_of_backward(core, nth);
+                   adds = core->units.tied && is_back_to_embedding(core, nth);
         op->reduced = buffer_to_reduce(core, nth);
         if (op->reduced < 0)
                 return false;
@@ -337,7 +346,8 @@ void gather_start(struct core *core)
         struct gathered *buffers = core_tables(core).gathered;
         const int units = core->plan.zero == 2 ? core_units_of(&core->plan, &core->units).all : 0;
         for (int unit = 0; unit < units; unit++)
-                buffers[gather_buffer(core, unit)] = (struct gathered){.unit = unit + 1, .there = 1};
+                if (core_unit_parameters(&core->plan, &core->units, unit) > 0)
+                        buffers[gather_buffer(core, unit)] = (struct gathered){.unit = unit + 1, .there = 1};
 }
 
 bool gather_begin(struct core *core, struct op *pass)
@@ -347,7 +357,7 @@ bool gather_begin(struct core *core, struct op *pass)
                 return true;
         assert(g->units == 0 && (g->ahead == 0 || pass->kind == OP_FORWARD));
         memcpy(&g->pass, pass, sizeof *pass);
-        g->units = core_units_of(&core->plan, &core->units).blocks + 2;
+        g->units = core_units_of(&core->plan, &core->units).parts;
         g->gathers = g->ahead;
         g->ahead = 0;
         return gather_next(core, pass);

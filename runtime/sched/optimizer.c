@@ -161,7 +161,7 @@ static struct op whole_stage(const struct core *core, enum op_kind kind)
 static void in_unit(const struct core *core, struct op *op, int chunk)
 {
         op->offset -= regions_chunk(&core->optimizer.regions, chunk).offset;
-        op->gathered = gather_buffer(core, chunk);
+        op->gathered = gather_buffer(core, chunk + (core->units.embedding == 0));
 }
 
 /* The nth update in order, or the copy before or after it. */

@@ -34,6 +34,8 @@ static struct regions regions_of_units(const struct plan *plan, const struct cor
         int64_t offset = 0;
         for (int unit = 0, count = 0; unit < core_units_of(plan, &stage->units).all; unit++) {
                 const int64_t parameters = core_unit_parameters(plan, &stage->units, unit);
+                if (parameters == 0)
+                        continue;
                 if (count == 0 || regions.region[count - 1].chunk != parameters) {
                         assert(count < REGIONS);
                         struct region *region = &regions.region[count++];

@@ -64,15 +64,15 @@ static int64_t largest_unit(const struct gpt *gpt, const struct stage *stage, co
 int64_t memory_unit_place(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
                           const struct memory_unit_buffers *buffers, int nth)
 {
-        const struct partition_units u = partition_units(gpt);
+        const struct partition_units u = partition_stage_units(gpt, stage);
+        const bool tied = gpt->tied && stage->first && stage->last;
         const int64_t e = work_element_bytes(&plan->work), blocks = nth - buffers->ends,
-                      embedding = stage->first ? u.embedding : 0, head = stage->last ? u.head : 0,
-                      one = gpt->tied ? embedding + head : max_int64(embedding, head);
+                      one = tied ? u.embedding + u.head : max_int64(u.embedding, u.head);
         int64_t place = 0;
         if (nth > 0 && buffers->ends > 0)
-                place += memory_aligned((buffers->ends == 2 ? embedding : one) * e);
+                place += memory_aligned((buffers->ends == 2 ? u.embedding : one) * e);
         if (nth > 1 && buffers->ends == 2)
-                place += memory_aligned(head * e);
+                place += memory_aligned(u.head * e);
         if (blocks > 0 && !buffers->own)
                 place += blocks * memory_aligned(largest_unit(gpt, stage, plan) * e);
         for (int unit = 0; buffers->own && unit < blocks; unit++)

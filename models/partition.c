@@ -504,6 +504,43 @@ struct partition_units partition_units(const struct gpt *gpt)
                                         .head = whole_elements(gpt, LAYER_HEAD, gpt->tied)};
 }
 
+/* The embedding that the stage shares with another one. */
+static int64_t shared_embedding(const struct gpt *gpt, const struct stage *stage)
+{
+        const bool shares = gpt->tied && stage->first != stage->last;
+        return shares ? (int64_t)partition_vocabulary(gpt, stage) * gpt->n_embd : 0;
+}
+
+struct partition_units partition_stage_units(const struct gpt *gpt, const struct stage *stage)
+{
+        struct partition_units units = partition_units(gpt);
+        const int64_t shared = shared_embedding(gpt, stage), others = units.embedding - shared;
+        if (shared)
+                units.embedding = units.head = shared + (others > units.head ? others : units.head);
+        units.embedding = stage->first ? units.embedding : 0;
+        units.head = stage->last ? units.head : 0;
+        return units;
+}
+
+int partition_pieces(const struct gpt *gpt, const struct stage *stage,
+                     struct partition_piece pieces[PARTITION_PIECES])
+{
+        const struct partition_units whole = partition_units(gpt), units = partition_stage_units(gpt, stage);
+        const int64_t shared = shared_embedding(gpt, stage), end = partition_parameters(gpt, stage),
+                      head = end - shared - whole.head, behind = units.embedding + units.head - shared;
+        const bool tied = gpt->tied && stage->first;
+        int count = 0;
+        if (stage->first)
+                pieces[count++] = (struct partition_piece){false, shared, whole.embedding - shared, 0};
+        if (stage->last)
+                pieces[count++] =
+                        (struct partition_piece){!tied, head, whole.head, tied ? whole.embedding : 0};
+        if (shared)
+                pieces[count++] = (struct partition_piece){stage->last, stage->first ? 0 : end - shared,
+                                                           shared, behind};
+        return count;
+}
+
 bool partition_recomputes(const struct gpt *gpt, enum recompute recompute)
 {
         tensors_of(gpt, LAYER_BLOCK);

@@ -145,6 +145,23 @@ struct partition_units {
 };
 struct partition_units partition_units(const struct gpt *gpt);
 
+/* ZeRO-2 and 3: the embedding and the head of a stage, as units; 0 where it has none, and of a tied head on the
+ * embedding's stage its own. Where first and last stage share an embedding, its elements end the unit of
+ * either, behind as many of others on both, so that a replica's share has the same of it at both ends: what
+ * is missing there is padding. */
+struct partition_units partition_stage_units(const struct gpt *gpt, const struct stage *stage);
+
+/* Elements [offset, offset + count) of a stage's flat buffer that follow each other in such a unit, from
+ * element `place` on. */
+struct partition_piece {
+        bool head; /* of the head's unit, which is not the embedding's */
+        int64_t offset, count, place;
+};
+/* Stores the pieces of both units, in the order of units and places, and returns how many there are. */
+enum { PARTITION_PIECES = 4 };
+int partition_pieces(const struct gpt *gpt, const struct stage *stage,
+                     struct partition_piece pieces[PARTITION_PIECES]);
+
 /* Returns where a stage's block, from 0, begins in the flat buffer of a stage of one shard; of as many as it
  * has, where they end. */
 int64_t partition_block_offset(const struct gpt *gpt, const struct stage *stage, int block);

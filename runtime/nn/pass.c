@@ -310,37 +310,42 @@ static struct partition_span unit_span(const struct nn_stage *nn, int nth)
 int64_t nn_unit_elements(const struct nn_stage *nn, int nth)
 {
         const struct partition_span span = unit_span(nn, nth);
-        const struct partition_units u = partition_units(&nn->gpt);
-        if (span.embedding || (span.head && nn->gpt.tied))
-                return u.embedding + (nn->gpt.tied ? u.head : 0);
+        const struct partition_units u = partition_stage_units(&nn->gpt, &nn->stage);
+        const bool tied = nn->gpt.tied && nn->stage.first && nn->stage.last;
+        if (span.embedding || (span.head && tied))
+                return u.embedding + (tied ? u.head : 0);
         if (span.head)
                 return u.head;
         return partition_block_offset(&nn->gpt, &nn->stage, span.top + 1) -
                partition_block_offset(&nn->gpt, &nn->stage, span.top + 1 - span.blocks);
 }
 
-/* What the stage has of the embedding and the head. */
-static struct partition_units stage_units(const struct nn_stage *nn)
+/* The piece of the embedding's or the head's unit that has parameter `offset`; `pieces` is room for it. NULL:
+ * a block has it. */
+static const struct partition_piece *piece_of(const struct nn_stage *nn, int64_t offset,
+                                              struct partition_piece pieces[PARTITION_PIECES])
 {
-        struct partition_units units = partition_units(&nn->gpt);
-        units.embedding = nn->stage.first ? units.embedding : 0;
-        units.head = nn->stage.last ? units.head : 0;
-        return units;
+        const int count = partition_pieces(&nn->gpt, &nn->stage, pieces);
+        for (int i = 0; i < count; i++)
+                if (offset >= pieces[i].offset && offset < pieces[i].offset + pieces[i].count)
+                        return &pieces[i];
+        return NULL;
 }
 
 void pass_offsets(struct nn_stage *nn)
 {
-        const struct partition_units u = stage_units(nn);
-        const int64_t head = nn->parameters - u.head, each = unit_layers(nn);
+        const int each = unit_layers(nn);
         for (int i = 0, block = 0; i < nn->tensor_count; i++) {
                 const int64_t offset = nn->tensors[i].offset;
+                struct partition_piece pieces[PARTITION_PIECES];
+                const struct partition_piece *piece = piece_of(nn, offset, pieces);
                 int64_t begin = 0;
-                if (nn->plan.gathered && offset >= head) {
-                        begin = nn->gpt.tied ? head - u.embedding : head;
-                } else if (nn->plan.gathered && offset >= u.embedding) {
+                if (nn->plan.gathered && piece) {
+                        begin = piece->offset - piece->place;
+                } else if (nn->plan.gathered) {
                         while (partition_block_offset(&nn->gpt, &nn->stage, block + 1) <= offset)
                                 block++;
-                        begin = partition_block_offset(&nn->gpt, &nn->stage, (int)(block / each * each));
+                        begin = partition_block_offset(&nn->gpt, &nn->stage, block / each * each);
                 }
                 nn->pass_offsets[i] = offset - begin;
         }
@@ -366,23 +371,22 @@ int64_t nn_unit_begin(const struct nn_stage *nn, int buffer)
         return unit_place(nn, &nn->plan.unit_weights, buffer) / work_element_bytes(&nn->plan.work);
 }
 
-/* Blocks lie between the embedding and the head; a tied head's own are behind the embedding in its buffer. */
 int64_t nn_weight_place(const struct nn_stage *nn, int64_t offset, int64_t *count)
 {
-        const struct partition_units u = stage_units(nn);
-        const int64_t head = nn->parameters - u.head;
         const int ends = nn->plan.unit_weights.ends;
-        int64_t begin = 0, end = u.embedding, at = 0;
-        if (offset >= head) {
-                begin = head;
-                end = nn->parameters;
-                at = nn->gpt.tied ? u.embedding : nn_unit_begin(nn, ends - 1);
-        } else if (offset >= u.embedding) {
+        struct partition_piece pieces[PARTITION_PIECES];
+        const struct partition_piece *piece = piece_of(nn, offset, pieces);
+        int64_t begin, end, at;
+        if (piece) {
+                begin = piece->offset;
+                end = begin + piece->count;
+                at = nn_unit_begin(nn, piece->head ? ends - 1 : 0) + piece->place;
+        } else {
                 int nth = 0;
+                begin = end = partition_block_offset(&nn->gpt, &nn->stage, 0);
                 for (; end <= offset; nth++) {
-                        const struct partition_span span = unit_span(nn, nth + nn->stage.first);
                         begin = end;
-                        end = partition_block_offset(&nn->gpt, &nn->stage, span.top + 1);
+                        end += nn_unit_elements(nn, nth + nn->stage.first);
                 }
                 at = nn_unit_begin(nn, ends + nth - 1);
         }

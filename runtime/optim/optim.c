@@ -13,6 +13,18 @@ double optim_lr(const struct optim *optim, int64_t step)
         return optim->min_lr + 0.5 * (1 + cos(pi * progress)) * (optim->lr - optim->min_lr);
 }
 
+/* How many of the gradients that the replica keeps are of the stage's first `count` parameters, as the norm
+ * counts: all of them, or not those of an embedding that another stage counts, which are the last ones. */
+static int64_t counted_elements(const struct nn_stage *nn, int64_t count)
+{
+        if (!nn->plan.gathered)
+                return count;
+        for (int i = 0; i < nn->own_count; i++)
+                if (nn->own[i].offset >= count)
+                        return nn->own[i].place;
+        return nn->kept;
+}
+
 void optim_norm(struct nn_stage *nn)
 {
         struct stage counts = nn->stage;
@@ -32,7 +44,7 @@ void optim_norm(struct nn_stage *nn)
         }
         if (!shared) /* else a replica may have nothing, and the scalar is 0 as the batch began */
                 kernels_squared_norm(nn->device, &nn->scalars[NN_SQUARED_NORM], nn->gradients,
-                                     norm.m < nn->kept ? norm.m : nn->kept, false);
+                                     counted_elements(nn, norm.m), false);
 }
 
 void optim_check_overflow(struct nn_stage *nn, int64_t offset, int64_t count, double limit)

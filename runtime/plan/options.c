@@ -358,14 +358,14 @@ static int64_t staged_gradients(const struct plan *plan, const struct stage *sta
 
 static struct core_units units_of(const struct options *o, const struct stage *stage)
 {
-        const struct partition_units units = partition_units(&o->gpt);
+        const struct partition_units units = partition_stage_units(&o->gpt, stage);
         return (struct core_units){.blocks = stage->layers,
                                    .dense = partition_dense(&o->gpt, stage),
-                                   .tied = o->gpt.tied,
-                                   .embedding = stage->first ? units.embedding : 0,
+                                   .tied = o->gpt.tied && stage->first && stage->last,
+                                   .embedding = units.embedding,
                                    .dense_block = units.dense,
                                    .block = units.block,
-                                   .head = stage->last ? units.head : 0};
+                                   .head = units.head};
 }
 
 /* Zero 2 and 3: a replica's shares of all units. */

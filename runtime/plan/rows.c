@@ -264,11 +264,6 @@ static bool has_replicas(const struct options *o)
         return options_replicas(o) > 1;
 }
 
-static bool has_shared_embedding(const struct options *o)
-{
-        return o->gpt.tied;
-}
-
 static bool gathers_units(const struct options *o)
 {
         return o->zero == 3 && has_replicas(o);
@@ -640,9 +635,6 @@ static const struct flag flags[] = {
                    {{{"zero", IS, 3}, {"tp", ABOVE, 1}}, .code = RV_EPLAN,
                     .sentence = "--zero 3 is for --pp 1 and --tp 1: its replicas, here of {pp} and {tp}, gather every "
                                 "layer whole"},
-                   {{{"zero", IS, 2}, {"pp", ABOVE, 1}}, .also = has_shared_embedding, .code = RV_ENOTBUILT,
-                    .sentence = "--zero 2 with {pp} is not built yet for a model whose head is the embedding, which two "
-                                "stages share"},
                    {{{"zero", IS, 2}, {"tp", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "--zero 2 with {tp} is not built yet: it is for --tp 1"},
                    {{{"zero", IS, 2}, {"schedule", IS, POLICY_INTERLEAVED}}, .code = RV_ENOTBUILT,

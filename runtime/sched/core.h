@@ -85,7 +85,8 @@ struct core_stage {
         /* For ZeRO-2 and 3 only, see gather.c. The stage has `blocks` blocks, at least 1, of which the first
          * `dense` are of another size; the other members are parameters: of the embedding, a block, the
          * head's own, 0 on a stage that does not have it. `tied`: the head works with the embedding's as well, so that these and its own are one
-         * unit. */
+         * unit. On several stages, where first and last share an embedding (plan.embedding_parameters), it
+         * ends the unit of either, which has as many parameters on both. */
         struct core_units {
                 int blocks, dense;
                 bool tied;
@@ -133,7 +134,7 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
  * - ep divides dp.
  * - `overlap_allreduce` needs zero 0 or 1, one shard and ep 1.
  * - zero 2 and 3 need one shard, ep 1, and a policy that does not split backwards; 3 one stage, 2 one chunk
- *   a rank and, on several stages, no shared embedding. */
+ *   a rank. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
 
 /* A message carries one number beside its data: the virtual micro-batch (plan_vmbs) that it is for, as its

@@ -108,9 +108,22 @@ static struct op sum(const struct core *core, enum op_kind kind, enum op_group g
         return op;
 }
 
+/* ZeRO-2: of its share of the unit that ends with the embedding, what a replica has of that. */
+static struct region_range shared_of_unit(const struct core *core)
+{
+        const struct regions *r = &core->optimizer.regions;
+        const int chunk = core->first ? 0 : regions_chunks(r) - 1;
+        const struct region_range unit = regions_chunk(r, chunk), own = regions_own(r, chunk);
+        const int64_t begin = unit.offset + unit.count - core->plan.embedding_parameters,
+                      from = max_int64(own.offset, begin), end = own.offset + own.count;
+        return (struct region_range){own.place + from - own.offset, max_int64(0, end - from), 0};
+}
+
 static struct op embedding_exchange(const struct core *core, int nth)
 {
         const struct regions *r = &core->optimizer.regions;
+        if (core->plan.zero == 2)
+                return sum(core, OP_ALLREDUCE, GROUP_EMBEDDING, shared_of_unit(core));
         const int chunk = regions_chunks(r) - regions_exchanges(r) + nth;
         return sum(core, OP_ALLREDUCE, GROUP_EMBEDDING, regions_own(r, chunk));
 }

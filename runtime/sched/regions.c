@@ -27,6 +27,13 @@ static struct region region_of(const struct plan *plan, int64_t offset, int64_t 
                                .part = shared ? plan_sharer(plan, group, replica) : 0};
 }
 
+/* Whether the unit has the embedding that first and last stage share. */
+static bool ends_with_shared(const struct plan *plan, const struct core_stage *stage, int unit)
+{
+        const bool end = unit == 0 || unit > core_units_of(plan, &stage->units).blocks;
+        return plan->tied && plan->pp > 1 && end;
+}
+
 /* ZeRO-2: units that are alike and follow each other are the chunks of a region. */
 static struct regions regions_of_units(const struct plan *plan, const struct core_stage *stage)
 {
@@ -34,13 +41,16 @@ static struct regions regions_of_units(const struct plan *plan, const struct cor
         int64_t offset = 0;
         for (int unit = 0, count = 0; unit < core_units_of(plan, &stage->units).all; unit++) {
                 const int64_t parameters = core_unit_parameters(plan, &stage->units, unit);
+                const bool exchanged = ends_with_shared(plan, stage, unit);
                 if (parameters == 0)
                         continue;
-                if (count == 0 || regions.region[count - 1].chunk != parameters) {
+                if (count == 0 || regions.region[count - 1].chunk != parameters ||
+                    regions.region[count - 1].exchanged != exchanged) {
                         assert(count < REGIONS);
                         struct region *region = &regions.region[count++];
                         *region = region_of(plan, offset, 0, plan_unit_group(plan), stage->replica);
                         region->chunk = parameters;
+                        region->exchanged = exchanged;
                 }
                 regions.region[count - 1].count += parameters;
                 offset += parameters;

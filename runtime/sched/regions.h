@@ -24,7 +24,8 @@
 struct region {
         int64_t offset, count, chunk;
         enum op_group group; /* the ranks over which its gradients are summed */
-        bool exchanged;      /* afterwards they are summed over the first and the last stage too */
+        bool exchanged;      /* afterwards they are summed over the first and the last stage too, with ZeRO-2
+                              * the last plan.embedding_parameters of them */
         /* Into how many parts a chunk is split, one for each rank of the group with ZeRO-1 and 2 and
          * otherwise 1, and which of them is this replica's. */
         int parts, part;
@@ -64,7 +65,8 @@ struct region_range regions_chunk(const struct regions *, int nth);
 /* Returns this replica's part of the nth chunk, which may be empty; the whole chunk without ZeRO-1 or 2. */
 struct region_range regions_own(const struct regions *, int nth);
 
-/* Returns how many chunks, the last ones, the first and the last stage exchange; 0 on other stages. */
+/* Returns how many chunks, the last ones (with ZeRO-2 one, on the first stage the first), the first and the
+ * last stage exchange; 0 on other stages. */
 int regions_exchanges(const struct regions *);
 
 /* Returns how many updates this replica has, of all chunks. */

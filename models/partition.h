@@ -145,8 +145,8 @@ struct partition_units {
 };
 struct partition_units partition_units(const struct gpt *gpt);
 
-/* ZeRO-2 and 3: the embedding and the head of a stage, as units; 0 where it has none, and of a tied head on the
- * embedding's stage its own. Where first and last stage share an embedding, its elements end the unit of
+/* ZeRO-2 and 3: the embedding and the head of a stage, as units; 0 where it has none, and of a tied head on
+ * the embedding's stage its own. Where first and last stage share an embedding, its elements end the unit of
  * either, behind as many of others on both, so that a replica's share has the same of it at both ends: what
  * is missing there is padding. */
 struct partition_units partition_stage_units(const struct gpt *gpt, const struct stage *stage);

@@ -89,8 +89,8 @@ static int open_shares(struct trainer *t, struct rv_error_info *err)
                 return 0;
         const struct core_stage stage = core_stage(t);
         const struct regions regions = regions_of(&t->plan, &stage);
-        const int most =
-                t->plan.zero >= 2 ? core_units_of(&t->plan, &stage.units).all + PARTITION_PIECES : regions_chunks(&regions);
+        const int most = t->plan.zero >= 2 ? core_units_of(&t->plan, &stage.units).all + PARTITION_PIECES
+                                           : regions_chunks(&regions);
         t->own = calloc((size_t)most, sizeof *t->own);
         if (!t->own)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the shares of %d ranges", most);

@@ -84,9 +84,10 @@ struct core_stage {
         int shard;   /* below plan.tp; the first one decides for all where shards could disagree */
         /* For ZeRO-2 and 3 only, see gather.c. The stage has `blocks` blocks, at least 1, of which the first
          * `dense` are of another size; the other members are parameters: of the embedding, a block, the
-         * head's own, 0 on a stage that does not have it. `tied`: the head works with the embedding's as well, so that these and its own are one
-         * unit. On several stages, where first and last share an embedding (plan.embedding_parameters), it
-         * ends the unit of either, which has as many parameters on both. */
+         * head's own, 0 on a stage that does not have it. `tied`: the head works with the embedding's as
+         * well, so that these and its own are one unit. On several stages, where first and last share an
+         * embedding (plan.embedding_parameters), it ends the unit of either, which has as many parameters on
+         * both. */
         struct core_units {
                 int blocks, dense;
                 bool tied;

@@ -276,7 +276,8 @@ static bool may_gather(const struct core *core)
 {
         const struct gather_state *g = &core->gather;
         const bool back = g->pass.kind == OP_BACKWARD,
-                   follows = back && core->plan.pp == 1 && core->arrivals == 0 && core->forwards_started < core->plan.micro_batches;
+                   follows = back && core->plan.pp == 1 && core->arrivals == 0 &&
+                             core->forwards_started < core->plan.micro_batches;
         const int nth = g->gathers, ahead = back && core->plan.blocking ? 0 : core->plan.prefetch;
         if (nth >= g->units && !(follows && nth < 2 * g->units))
                 return false;

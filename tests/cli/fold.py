@@ -64,7 +64,7 @@ SPREAD = [
     ("llama3-8b", ["--gpus", 24, "--dp", 24, "--batch-size", 48, "--zero", 3], (24, 1)),
     ("llama3-8b", ["--gpus", 160, "--dp", 160, "--batch-size", 160, "--zero", 3, "--prefetch", 2], (160, 1)),
     ("llama3-8b", ["--gpus", 16, "--dp", 16, "--batch-size", 32, "--zero", 3, "--offload", "--recompute", "layer"], (16, 1)),
-    ("llama3-8b", ["--gpus", 16, "--dp", 16, "--batch-size", 32, "--zero", 2, "--offload", "--recompute", "layer"], (16, 1)),
+    ("llama3-8b", ["--gpus", 32, "--pp", 2, "--dp", 16, "--batch-size", 64, "--zero", 2, "--offload", "--recompute", "layer"], (16, 1)),
     ("llama3-8b", ["--gpus", 32, "--dp", 32, "--batch-size", 32, "--zero", 3, "--shard-replicas", 8], (32, 1)),
     ("llama3-8b", ["--gpus", 64, "--dp", 64, "--batch-size", 64, "--zero", 3, "--shard-replicas", 16, "--allreduce-buckets", 1], (64, 1)),
     ("mixtral-8x7b", ["--gpus", 16, "--pp", 2, "--dp", 8, "--ep", 8, "--batch-size", 16, "--routing-exponent", 0.5],

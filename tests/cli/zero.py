@@ -33,7 +33,9 @@ UNITS = [("tiny", 2, []), ("tiny", 3, []), ("tiny", 8, ["--batch-size", 8]), ("t
          ("deepseek-tiny", 2, []), ("deepseek-tiny", 4, ["--unit-layers", 2])]
 # And zero 2.
 REDUCED = [("tiny", 3, BATCH), ("tiny", 8, LARGE + ["--batch-size", 8]), ("tiny", 2, ["--clip", 0.1, "--bucket-params", 300]),
-           ("tiny", 4, ["--shard-replicas", 2, "--schedule", "1f1b", "--p2p", "blocking"] + BATCH), ("llama-tiny", 3, []), ("deepseek-tiny", 3, ["--unit-layers", 2])]
+           ("tiny", 4, ["--shard-replicas", 2, "--schedule", "1f1b", "--p2p", "blocking"] + BATCH), ("llama-tiny", 3, []), ("deepseek-tiny", 3, ["--unit-layers", 2]),
+           ("tiny", 3, ["--pp", 2, "--clip", 0.1]), ("tiny", 2, ["--pp", 4, "--schedule", "gpipe"] + BATCH), ("tiny", 4, ["--pp", 2, "--shard-replicas", 2]),
+           ("llama-tiny", 2, ["--pp", 2, "--schedule", "1f1b", "--p2p", "blocking"])]
 TOLERANCE = 1e-6
 # Zero 3, or 2, whose memory is predicted.
 GATHERED = [(2, []), (3, KEPT), (4, BATCH), (2, LARGE), (3, ["--prefetch", 0]), (2, ["--prefetch", 2]), (3, ["--offload"] + BUCKETS),
@@ -106,11 +108,12 @@ def read(path):
 def trained(folder, model, dp, *more):
     """Losses of all steps, the last validation's too, and the checkpoint; else what was said."""
     log, checkpoint = os.path.join(folder, "log.csv"), os.path.join(folder, "checkpoint.safetensors")
+    pp = more[more.index("--pp") + 1] if "--pp" in more else 1
     for path in (log, checkpoint):
         if os.path.exists(path):
             os.remove(path)
     status, out, err = ranvier.run(["train", model, "--data", os.path.join(folder, "text.txt"), "--dp", dp, *SHAPE, "--steps", ranvier.STEPS,
-                                    "--lr", 3e-3, "--seq-len", 32, "--log", log, "--checkpoint", checkpoint, *more], dp)
+                                    "--lr", 3e-3, "--seq-len", 32, "--log", log, "--checkpoint", checkpoint, *more], pp * dp)
     if status:
         return None, err
     return [*ranvier.losses(log), float(list(csv.DictReader(open(log)))[-1]["val_loss"])], read(checkpoint)
@@ -144,6 +147,9 @@ def check_bits(tap, folder):
             batch = trained(folder, "tiny", 2, *plan, "--zero", zero, *BATCH)
             tap.ok(whole[0] and batch[1] == whole[1], f"{precision} --zero {zero}: reduced once a batch, the checkpoint is that of --zero 0, bit for bit",
                    f"{whole[0]}\n{batch[0] or batch[1]}")
+    plan = ["--pp", 2, "--schedule", "1f1b", "--precision", "bf16", "--clip", 0]
+    whole, batch = trained(folder, "tiny", 2, *plan), trained(folder, "tiny", 2, *plan, "--zero", 2, "--offload", *BATCH)
+    tap.ok(whole[0] and batch[1] == whole[1], "of two stages that share an embedding, too", f"{whole[0]}\n{batch[0] or batch[1]}")
     for precision, flags in (("fp32", []), ("mixed", ["--offload"] + BUCKETS), ("bf16", [])):
         gathered, reduced = (trained(folder, "tiny", 3, "--precision", precision, *more) for more in (["--zero", 3], ["--zero", 2, *flags]))
         tap.ok(gathered[0] and reduced == gathered, f"{precision} --zero 2 {' '.join(map(str, flags))}: the same bits as --zero 3")
@@ -186,6 +192,12 @@ def check_gathered(tap, folder):
         tap.ok(measured and found["weights"] == held and found["gradients"] == buffers(gradients) and
                optimizer_bytes(measured) == (3 if "--offload" in flags else 4) * aligned(kept, 4),
                f"{name}: shares of weights, gradients and optimizer, and whole units, as worked out by hand", f"{found}")
+    for pp, dp, flags in ((2, 3, LARGE), (4, 2, ["--offload"] + BUCKETS + BATCH)):
+        plan = [*MIXED, "--zero", 2, *flags]
+        measured, err = train(folder, pp, dp, "--fusion", "off", *plan)
+        predicted, said = simulate(folder, "tiny", pp, dp, *SHAPE, "--seq-len", 64, *plan)
+        tap.ok(measured and predicted and holds(measured) == holds(predicted), f"{pp} x {dp} --zero 2 {' '.join(map(str, flags))}: memory is predicted to the byte",
+               err if not measured else f"{said}{holds(measured)}\n{predicted and holds(predicted)}")
     status, out, err = ranvier.run(["simulate", "gpt2-1.5b", "--profile", "a100-datasheet", "--platform", "selene", "--gpus", 64, "--dp", 64, "--zero",
                                     3, "--micro-batch-size", 1, "--batch-size", 64, "--report", os.path.join(folder, "large.json")])
     state = json.load(open(os.path.join(folder, "large.json")))["ranks"][0]["bytes"] if status == 0 else {}

@@ -53,15 +53,18 @@ int64_t paper_expert_parameters(const struct plan *plan, int64_t parameters)
         return plan_expert_ranks(plan) > 1 ? (parameters - plan->embedding_parameters) / 2 : 0;
 }
 
-struct core_units paper_units(const struct plan *plan)
+struct core_units paper_units(const struct plan *plan, int stage)
 {
+        const bool shares = plan->tied && plan->pp > 1;
         return (struct core_units){.blocks = PAPER_BLOCKS,
                                    .dense = PAPER_DENSE,
-                                   .tied = plan->tied,
-                                   .embedding = PAPER_EMBEDDING,
+                                   .tied = plan->tied && plan->pp == 1,
+                                   .embedding = stage == 0 ? PAPER_EMBEDDING : 0,
                                    .dense_block = PAPER_DENSE_BLOCK,
                                    .block = PAPER_BLOCK,
-                                   .head = PAPER_HEAD};
+                                   .head = stage < plan->pp - 1 ? 0
+                                           : shares             ? PAPER_EMBEDDING
+                                                                : PAPER_HEAD};
 }
 
 struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters, bool eager,
@@ -77,7 +80,7 @@ struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters,
                                             .slot_bytes = PAPER_SLOT_BYTES,
                                             .embedded_bytes = PAPER_EMBEDDED_BYTES,
                                             .head_bytes = PAPER_HEAD_BYTES,
-                                            .units = paper_units(plan)};
+                                            .units = paper_units(plan, i)};
         struct paper *paper = paper_new(
                 &(struct paper_setting){.plan = plan,
                                         .stages = stages,

@@ -34,8 +34,8 @@ enum { PAPER_PARTS = 3 };
 /* Returns how many of every stage's `parameters` are of such experts; they come first. */
 int64_t paper_expert_parameters(const struct plan *plan, int64_t parameters);
 
-/* Returns the units of every stage, with zero 2 and 3. */
-struct core_units paper_units(const struct plan *plan);
+/* Returns the units of a stage, with zero 2 and 3. */
+struct core_units paper_units(const struct plan *plan, int stage);
 
 /* Seconds that `op` takes on `rank`, as struct paper_physics has it. */
 typedef double paper_seconds_fn(void *context, int rank, const struct op *op);

@@ -273,11 +273,14 @@ static void check_use(struct observer *o, int rank, struct core_limits in_use)
 {
         const struct seen *s = &o->seen[rank];
         const struct core_limits limits = s->limits;
+        /* A pass whose first unit waits for a buffer has its slot and gradient already. */
+        const int waits = gathers_units(o) && !s->passing;
+        const int slots = in_use.slots - used(s->slots, limits.slots),
+                  gradients = in_use.gradients - used(s->gradients, limits.gradients);
         expect(o,
-               in_use.slots == used(s->slots, limits.slots) &&
+               slots >= 0 && slots <= waits && gradients >= 0 && gradients <= waits &&
                        in_use.host_slots == used(s->host_slots, limits.host_slots) &&
                        in_use.inputs == used(s->inputs, limits.inputs) &&
-                       in_use.gradients == used(s->gradients, limits.gradients) &&
                        in_use.deferred == used(s->deferred, limits.deferred),
                "the core counts as in use what is in use");
         if (limits.host_slots)
@@ -454,12 +457,22 @@ static bool goes_last(const struct observer *o, int rank, const struct op *op)
         return left == 1;
 }
 
+static bool ends_unit(const struct observer *o, int rank, int64_t p);
+
+/* Zero 2 has all weights always. */
+static bool has_weights(const struct observer *o)
+{
+        return o->plan.zero == 2;
+}
+
 /* Whether parameter p of the rank is of the embedding that first and last stage share. */
 static bool shared(const struct observer *o, int rank, int64_t p)
 {
         int stage = plan_stage(&o->plan, rank);
         if (!o->plan.tied || o->plan.pp == 1 || o->plan.forward_only)
                 return false;
+        if (has_weights(o))
+                return ends_unit(o, rank, p);
         return (stage == 0 && !is_spread(o, p) && p < o->experts + o->plan.embedding_parameters) ||
                (stage == o->plan.pp - 1 && p >= o->parameters - o->plan.embedding_parameters);
 }
@@ -709,42 +722,66 @@ static int layers_of(const struct observer *o)
         return o->plan.unit_layers > 1 ? o->plan.unit_layers : 1;
 }
 
-/* Units of a pass. */
+/* Units of a model of one stage. */
 static int units_in(const struct observer *o)
 {
         return 2 + (PAPER_BLOCKS + layers_of(o) - 1) / layers_of(o);
 }
 
+static bool has_embedding(const struct observer *o, int rank)
+{
+        return plan_stage(&o->plan, rank) == 0;
+}
+
+static bool has_head(const struct observer *o, int rank)
+{
+        return plan_stage(&o->plan, rank) == o->plan.pp - 1;
+}
+
+/* Whether the head's unit is the embedding's. */
+static bool is_tied(const struct observer *o)
+{
+        return o->plan.tied && o->plan.pp == 1;
+}
+
+/* Parts of a pass. */
+static int parts_in(const struct observer *o, int rank)
+{
+        return units_in(o) - !has_embedding(o, rank) - !has_head(o, rank);
+}
+
 /* Which unit a part is about: 0 the embedding, then the blocks, then the head, which is 0 too if it is tied.
  */
-static int unit_of(const struct observer *o, const struct op *op)
+static int unit_of(const struct observer *o, int rank, const struct op *op)
 {
-        const int last = units_in(o) - 1, at = op->of == OP_FORWARD ? op->segment : last - op->segment;
-        return at == last && o->plan.tied ? 0 : at;
+        const int last = units_in(o) - 1, nth = op->segment,
+                  at = !has_embedding(o, rank) + (op->of == OP_FORWARD ? nth : parts_in(o, rank) - 1 - nth);
+        return at == last && is_tied(o) ? 0 : at;
 }
 
 /* Counted block by block. */
-static int64_t unit_parameters(const struct observer *o, int unit)
+static int64_t unit_parameters(const struct observer *o, int rank, int unit)
 {
+        const struct core_units units = paper_units(&o->plan, plan_stage(&o->plan, rank));
         int64_t count = 0;
         if (unit == 0)
-                return PAPER_EMBEDDING + (o->plan.tied ? PAPER_HEAD : 0);
+                return units.embedding + (is_tied(o) ? units.head : 0);
         if (unit == units_in(o) - 1)
-                return PAPER_HEAD;
+                return units.head;
         for (int block = 0; block < PAPER_BLOCKS; block++)
                 if (block / layers_of(o) == unit - 1)
                         count += block < PAPER_DENSE ? PAPER_DENSE_BLOCK : PAPER_BLOCK;
         return count;
 }
 
-static bool is_head(const struct observer *o, const struct op *op)
+static bool is_head(const struct observer *o, int rank, const struct op *op)
 {
-        return op->segment == (op->of == OP_FORWARD ? units_in(o) - 1 : 0);
+        return has_head(o, rank) && op->segment == (op->of == OP_FORWARD ? parts_in(o, rank) - 1 : 0);
 }
 
-static bool is_back_to_embedding(const struct observer *o, const struct op *op)
+static bool is_back_to_embedding(const struct observer *o, int rank, const struct op *op)
 {
-        return op->of == OP_BACKWARD && op->segment == units_in(o) - 1;
+        return has_embedding(o, rank) && op->of == OP_BACKWARD && op->segment == parts_in(o, rank) - 1;
 }
 
 static bool is_for_batch(const struct observer *o)
@@ -752,17 +789,18 @@ static bool is_for_batch(const struct observer *o)
         return o->plan.gathered == GATHERED_FOR_BATCH;
 }
 
-/* Zero 2 has all weights always. */
-static bool has_weights(const struct observer *o)
+/* Of the embedding and the head. */
+static int ends_of(const struct observer *o, int rank, bool stay)
 {
-        return o->plan.zero == 2;
+        const int ends = has_embedding(o, rank) + (has_head(o, rank) && !is_tied(o));
+        return stay || ends == 0 ? ends : 1;
 }
 
 /* Embedding and head have the first buffers, one each where they `stay`, blocks the others; how many there
  * are follows from the plan. */
-static void check_buffer(struct observer *o, int unit, int buffer, int blocks, bool stay)
+static void check_buffer(struct observer *o, int rank, int unit, int buffer, int blocks, bool stay)
 {
-        const int ends = stay && !o->plan.tied ? 2 : 1, last = units_in(o) - 1;
+        const int ends = ends_of(o, rank, stay), last = units_in(o) - 1;
         const bool end = unit == 0 || unit == last;
         const int most = blocks < last - 1 ? blocks : last - 1;
         expect(o, buffer >= 0 && (end ? buffer < ends : buffer >= ends && buffer < ends + most),
@@ -772,14 +810,14 @@ static void check_buffer(struct observer *o, int unit, int buffer, int blocks, b
 static void issue_gather(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        const int unit = unit_of(o, op),
+        const int unit = unit_of(o, rank, op),
                   ahead = s->passing && op->of == OP_FORWARD && s->pass.of == OP_BACKWARD ? units_in(o) : 0;
-        check_buffer(o, unit, op->gathered,
+        check_buffer(o, rank, unit, op->gathered,
                      o->plan.gathered == GATHERED_FOR_PASS ? 1 + o->plan.prefetch : PAPER_BLOCKS,
                      is_for_batch(o));
         expect(o, !has_weights(o), "what is there always is not gathered in a pass");
         struct unit_buffer *buffer = &s->weights[op->gathered];
-        expect(o, op->count == unit_parameters(o, unit) && !is_back_to_embedding(o, op),
+        expect(o, op->count == unit_parameters(o, rank, unit) && !is_back_to_embedding(o, rank, op),
                "a unit's weights are gathered, where it has use for them");
         expect(o, !buffer->in_use, "no weights come where others are read");
         for (int i = 0; i < 2 + UNITS; i++)
@@ -795,8 +833,8 @@ static void issue_gather(struct observer *o, int rank, const struct op *op)
 static void begin_gradients(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        const int unit = unit_of(o, op);
-        check_buffer(o, unit, op->reduced, is_for_batch(o) ? PAPER_BLOCKS : 2, is_for_batch(o));
+        const int unit = unit_of(o, rank, op);
+        check_buffer(o, rank, unit, op->reduced, is_for_batch(o) ? PAPER_BLOCKS : 2, is_for_batch(o));
         struct unit_buffer *buffer = &s->unit_gradients[op->reduced];
         expect(o, !buffer->in_use, "no gradients are made where others are reduced");
         for (int i = 0; i < 2 + UNITS; i++)
@@ -818,11 +856,11 @@ static void compute_unit(struct observer *o, int rank, const struct op *op)
         struct seen *s = &o->seen[rank];
         expect(o, op->lane == LANE_COMPUTE && op->count == 0, "a unit is computed on the compute lane");
         expect(o, op->segment == s->begun && s->begun == s->computed, "units are computed one by one");
-        if (is_back_to_embedding(o, op)) {
+        if (is_back_to_embedding(o, rank, op)) {
                 expect(o, op->gathered < 0, "an embedding's backward reads no weights");
         } else {
                 struct unit_buffer *buffer = &s->weights[op->gathered];
-                expect(o, buffer->unit == unit_of(o, op) && buffer->there, "a unit has its weights");
+                expect(o, buffer->unit == unit_of(o, rank, op) && buffer->there, "a unit has its weights");
                 buffer->in_use = true;
         }
         if (op->of == OP_BACKWARD)
@@ -833,9 +871,9 @@ static void compute_unit(struct observer *o, int rank, const struct op *op)
 static void issue_scatter(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        const int unit = unit_of(o, op);
+        const int unit = unit_of(o, rank, op);
         struct unit_buffer *buffer = &s->unit_gradients[op->reduced];
-        expect(o, op->kind == OP_REDUCE_SCATTER && op->count == unit_parameters(o, unit),
+        expect(o, op->kind == OP_REDUCE_SCATTER && op->count == unit_parameters(o, rank, unit),
                "a unit's gradients are reduced");
         expect(o, buffer->unit == unit && !buffer->in_use && buffer->summed == s->units[unit].made,
                "when they are complete, and of all micro-batches so far");
@@ -869,7 +907,7 @@ static void issue_unit(struct observer *o, int rank, const struct op *op)
                 s->begun = s->computed = 0;
                 issue_pipeline(o, rank, &s->pass);
         }
-        expect(o, op->segment >= 0 && op->segment < units_in(o), "a pass has the units of its stage");
+        expect(o, op->segment >= 0 && op->segment < parts_in(o, rank), "a pass has the units of its stage");
         if (op->kind == op->of) {
                 expect(o, !o->plan.blocking || !any_reduced(s), "blocking gradients are reduced first");
                 compute_unit(o, rank, op);
@@ -893,18 +931,18 @@ static void issue_unit(struct observer *o, int rank, const struct op *op)
 static void unit_computed(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        struct unit *unit = &s->units[unit_of(o, op)];
+        struct unit *unit = &s->units[unit_of(o, rank, op)];
         s->computed++;
         if (op->gathered >= 0) {
                 s->weights[op->gathered].in_use = false;
                 if (op->of == OP_BACKWARD && !is_for_batch(o) && !has_weights(o))
                         s->weights[op->gathered].unit = -1;
         }
-        if (op->of == OP_BACKWARD && !(o->plan.tied && is_head(o, op))) {
+        if (op->of == OP_BACKWARD && !(is_tied(o) && is_head(o, rank, op))) {
                 unit->made++;
                 s->unit_gradients[op->reduced].summed++;
         }
-        if (s->computed < units_in(o))
+        if (s->computed < parts_in(o, rank))
                 return;
         s->passing = false;
         complete_pipeline(o, rank, &s->pass);
@@ -914,11 +952,11 @@ static void complete_unit(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         if (op->kind == OP_ALL_GATHER) {
-                expect(o, s->weights[op->gathered].unit == unit_of(o, op),
+                expect(o, s->weights[op->gathered].unit == unit_of(o, rank, op),
                        "weights come to where they were to");
                 s->weights[op->gathered].there = true;
         } else if (op->kind == OP_REDUCE_SCATTER) {
-                s->units[unit_of(o, op)].reduced = s->unit_gradients[op->reduced].summed;
+                s->units[unit_of(o, rank, op)].reduced = s->unit_gradients[op->reduced].summed;
                 s->unit_gradients[op->reduced] = (struct unit_buffer){.unit = -1};
         } else {
                 unit_computed(o, rank, op);
@@ -926,9 +964,9 @@ static void complete_unit(struct observer *o, int rank, const struct op *op)
 }
 
 /* Zero 2: which buffer has a unit's weights. */
-static int weights_of(const struct observer *o, int unit)
+static int weights_of(const struct observer *o, int rank, int unit)
 {
-        const int ends = o->plan.tied ? 1 : 2;
+        const int ends = ends_of(o, rank, true);
         return unit == 0 ? 0 : unit == units_in(o) - 1 ? ends - 1 : ends - 1 + unit;
 }
 
@@ -943,20 +981,31 @@ static struct share share_of(const struct observer *o, int rank, int unit)
         int64_t place = 0, each = 0;
         for (int before = 0; before <= unit; before++) {
                 place += each;
-                each = (unit_parameters(o, before) + sharers - 1) / sharers;
+                each = (unit_parameters(o, rank, before) + sharers - 1) / sharers;
         }
         int64_t count = 0;
-        for (int64_t p = 0; p < unit_parameters(o, unit); p++)
+        for (int64_t p = 0; p < unit_parameters(o, rank, unit); p++)
                 count += p / each == sharer;
         return (struct share){sharer * each, count, place};
+}
+
+/* Zero 2: whether what is kept at p is of the embedding that ends a unit of the first and the last stage. */
+static bool ends_unit(const struct observer *o, int rank, int64_t p)
+{
+        const int unit = has_embedding(o, rank) ? 0 : units_in(o) - 1;
+        const struct share share = share_of(o, rank, unit);
+        const int64_t at = share.begin + p - share.place, all = unit_parameters(o, rank, unit);
+        return p >= share.place && p < share.place + share.count && at >= all - o->plan.embedding_parameters;
 }
 
 static void begin_with_weights(struct observer *o, int rank)
 {
         struct seen *s = &o->seen[rank];
-        for (int unit = 0; unit < units_in(o) - o->plan.tied; unit++) {
+        for (int unit = 0; unit < units_in(o) - is_tied(o); unit++) {
                 const struct share share = share_of(o, rank, unit);
-                s->weights[weights_of(o, unit)] = (struct unit_buffer){.unit = unit, .there = true};
+                if (unit_parameters(o, rank, unit) == 0)
+                        continue;
+                s->weights[weights_of(o, rank, unit)] = (struct unit_buffer){.unit = unit, .there = true};
                 for (int64_t i = 0; i < share.count; i++)
                         s->touched[share.place + i].own = true;
         }
@@ -972,7 +1021,7 @@ static struct op of_kept(struct observer *o, int rank, const struct op *op)
         expect(o, unit >= 0, "weights are in the buffers of units");
         const struct share share = share_of(o, rank, unit > 0 ? unit : 0);
         if (op->kind == OP_ALL_GATHER) {
-                expect(o, op->offset == 0 && op->count == unit_parameters(o, unit),
+                expect(o, op->offset == 0 && op->count == unit_parameters(o, rank, unit),
                        "a unit is gathered whole");
                 kept.offset = share.place;
                 kept.count = share.count;
@@ -988,7 +1037,8 @@ static struct op of_kept(struct observer *o, int rank, const struct op *op)
 /* Every unit's gradients, of all micro-batches, are in the shares. */
 static bool all_reduced(const struct observer *o, int rank)
 {
-        for (int unit = 0; unit < units_in(o) - o->plan.tied; unit++)
+        for (int unit = !has_embedding(o, rank); unit < units_in(o) - (is_tied(o) || !has_head(o, rank));
+             unit++)
                 if (o->seen[rank].units[unit].reduced != o->plan.micro_batches)
                         return false;
         return true;
@@ -1088,7 +1138,8 @@ static void check_sum(struct observer *o, int rank, const struct op *op)
                        "local gradients are looked at before sums change them");
                 expect(o,
                        op->group == group_of(o, p) || (op->group == GROUP_EMBEDDING && shared(o, rank, p) &&
-                                                       (o->plan.dp == 1 || s->touched[p].reduced == 1)),
+                                                       (o->plan.dp == 1 || s->touched[p].reduced == 1 ||
+                                                        (gathers_units(o) && !sums_shares(o)))),
                        "the shared embedding, and no more, is summed after the replicas");
                 o->seen[rank].touched[p].exchanging |= op->group == GROUP_EMBEDDING;
         }
@@ -1103,6 +1154,9 @@ static void check_unit_gather(struct observer *o, int rank, const struct op *kep
         for (int64_t p = kept->offset; p < kept->offset + kept->count; p++)
                 expect(o, o->seen[rank].touched[p].fresh == 1,
                        "a unit is gathered when the share of it is updated");
+        for (int64_t p = 0; p < o->parameters; p++)
+                expect(o, !shared(o, rank, p) || o->seen[rank].touched[p].exchanging,
+                       "and after the exchange of the embedding");
 }
 
 static void check_gather(struct observer *o, int rank, const struct op *op)
@@ -1219,7 +1273,7 @@ static void issue_update(struct observer *o, int rank, const struct op *op)
                 expect(o, summed(o, rank, p), "an update follows the sums of its gradients");
                 expect(o, s->touched[p].updated++ == 0, "a parameter is updated once");
         }
-        bool embedding = touches_embedding(o, rank, op);
+        bool embedding = !has_weights(o) && touches_embedding(o, rank, op);
         expect(o, embedding || !s->embedding_update, "updates of the shared embedding come last");
         s->embedding_update = embedding;
         int nth = s->updates++;

@@ -266,7 +266,7 @@ static void list_plans(const struct options *base, const struct capacity *capaci
                                 o.dp = dp;
                                 o.pp = base->pp * base->dp / dp;
                                 o.zero = switches / 16;
-                                if (o.zero && (dp == 1 || (o.zero == 2 && o.pp > 1)))
+                                if (o.zero && dp == 1)
                                         continue;
                                 if (!recomputation_is_tried(base, o.recompute) ||
                                     o.pp * dp != base->pp * base->dp || o.pp > o.gpt.n_layer ||

@@ -61,7 +61,7 @@ static void on_complete(void *context, int rank, const struct op *op)
 
 static void share_units(uint64_t *random, struct plan *plan, int64_t *parameters)
 {
-        plan->zero = random_int(random, 2, 3);
+        plan->zero = plan->pp > 1 ? 2 : random_int(random, 2, 3);
         plan->unit_layers = random_int(random, 0, 5);
         plan->prefetch = random_int(random, 0, 6);
         plan->gathered = (enum plan_gathered)random_int(random, 0, GATHERED_FOR_BATCH);
@@ -69,9 +69,14 @@ static void share_units(uint64_t *random, struct plan *plan, int64_t *parameters
         plan->sharers = plan->dp == 4 ? random_int(random, 0, 2) : 0;
         if (plan->zero == 3)
                 return;
-        const struct core_units units = paper_units(plan);
-        *parameters = core_unit_place(plan, &units, core_units_of(plan, &units).all);
-        plan->embedding_parameters = 1;
+        *parameters = 0;
+        for (int stage = 0; stage < plan->pp; stage++) { /* as many as a stage keeps at most */
+                const struct core_units units = paper_units(plan, stage);
+                const int64_t kept = core_unit_place(plan, &units, core_units_of(plan, &units).all);
+                *parameters = kept > *parameters ? kept : *parameters;
+        }
+        plan->embedding_parameters =
+                random_int(random, 1, *parameters < PAPER_EMBEDDING ? (int)*parameters : PAPER_EMBEDDING);
         plan->stage_allreduce = false;
 }
 
@@ -105,7 +110,7 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         plan.stage_messages = random_int(random, 0, 2) == 0;
         plan.stage_allreduce = random_int(random, 0, 2) == 0;
         plan.zero = plan.dp > 1 && random_int(random, 0, 1);
-        if (plan.zero && plan.pp == 1 && plan.virtual_stages == 1 && !policy_get(plan.policy)->deferred &&
+        if (plan.zero && plan.virtual_stages == 1 && !policy_get(plan.policy)->deferred &&
             random_int(random, 0, 1))
                 share_units(random, &plan, parameters);
         plan.overlap_allreduce = plan.zero <= 1 && *parameters > PAPER_CHUNK * (plan.virtual_stages - 1) &&

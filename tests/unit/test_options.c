@@ -98,8 +98,9 @@ static const struct {
         {GOOD "--tp 4 --seq-len 3 --sequence-parallel", 4, RV_EPLAN,
          "--sequence-parallel: --tp 4 does not divide the 6 tokens of a micro-batch (--micro-batch-size 2 x "
          "--seq-len 3)"},
-        {GOOD "--zero 2 --pp 2", 2, RV_ENOTBUILT,
-         "--zero 2 with --pp 2 is not built yet: it is for --pp 1 and --tp 1"},
+        {GOOD "--zero 2 --tp 2", 2, RV_ENOTBUILT, "--zero 2 with --tp 2 is not built yet: it is for --tp 1"},
+        {GOOD "--zero 2 --pp 2 --dp 2 --schedule interleaved --virtual-stages 2", 4, RV_ENOTBUILT,
+         "--zero 2 with --schedule interleaved is not built yet: it is for one chunk a rank"},
         {GOOD "--zero 4", 1, RV_EINPUT, "--zero: '4' is not known; there are 0, 1, 2 and 3"},
         {GOOD "--pipeline 2", 1, RV_EINPUT, "unknown option '--pipeline': here it is --pp"},
         {GOOD "--pipeline-lim 2", 1, RV_EINPUT,

@@ -585,19 +585,38 @@ struct partition_parts partition_parts(const struct stage *stage, int deferred, 
 
 int64_t partition_block_offset(const struct gpt *gpt, const struct stage *stage, int block)
 {
-        const struct partition_units units = partition_units(gpt);
         const int all = partition_dense(gpt, stage), dense = block < all ? block : all;
-        return (stage->first ? units.embedding : 0) + dense * units.dense + (block - dense) * units.block;
+        int64_t offset =
+                dense * layer_elements(tensors_of(gpt, LAYER_DENSE), 0, stage, PLACE_SPLIT) +
+                (block - dense) * layer_elements(tensors_of(gpt, LAYER_BLOCK), 0, stage, PLACE_SPLIT);
+        if (stage->first)
+                offset += layer_elements(tensors_of(gpt, LAYER_EMBEDDING), 0, stage, PLACE_SPLIT);
+        return offset;
 }
 
-/* Whole layers of a chunk from those that end at `end` on, until gradients from `offset` on are final. */
+/* Whether nothing of a chunk's backward is done when the gradients from `end` on are final. */
+static bool begins_with_head(const struct gpt *gpt, const struct stage *stage, int chunk, int64_t end)
+{
+        const int64_t split = stage_elements(gpt, stage, PLACE_SPLIT);
+        return stage->last && chunk == stage->chunks - 1 &&
+               (has_copy(gpt, stage) ? end == partition_parameters(gpt, stage) : end == split);
+}
+
+/* Whole layers of a chunk from those that end at `end` on, until gradients from `offset` on are final. The
+ * head's are the copy of a tied embedding and what lies before that. */
 static struct partition_span layers_between(const struct gpt *gpt, const struct stage *stage, int chunk,
                                             int64_t end, int64_t offset)
 {
         const int first = chunk * (stage->layers / stage->chunks);
         const int64_t head = partition_block_offset(gpt, stage, stage->layers);
         const int64_t begin = chunk == 0 ? 0 : partition_block_offset(gpt, stage, first);
-        struct partition_span span = {.head = end > head, .top = stage->layers - 1, .offset = head};
+        struct partition_span span = {.head = begins_with_head(gpt, stage, chunk, end),
+                                      .top = stage->layers - 1,
+                                      .offset = head};
+        int64_t alike;
+        const int64_t replicated = partition_replicated(gpt, stage, &alike);
+        if (span.head && has_copy(gpt, stage) && replicated > 0)
+                span.offset = alike + replicated;
         if (!span.head) {
                 while (partition_block_offset(gpt, stage, span.top + 1) > end)
                         span.top--;
@@ -618,7 +637,7 @@ static struct partition_span layers_between(const struct gpt *gpt, const struct 
 struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int chunk,
                                      int deferred, enum kernel_part parts, int64_t end, int64_t offset)
 {
-        assert(stage->shards == 1 && 0 <= offset && offset < end);
+        assert(0 <= offset && offset < end);
         struct partition_span span;
         if (parts == PART_INPUT) {
                 const int64_t left =

@@ -162,18 +162,19 @@ enum { PARTITION_PIECES = 4 };
 int partition_pieces(const struct gpt *gpt, const struct stage *stage,
                      struct partition_piece pieces[PARTITION_PIECES]);
 
-/* Returns where a stage's block, from 0, begins in the flat buffer of a stage of one shard; of as many as it
- * has, where they end. */
+/* Returns where a stage's block, from 0, begins in the flat buffer, without what all shards have alike; of as
+ * many as it has, where they end. For stages whose experts are not spread. */
 int64_t partition_block_offset(const struct gpt *gpt, const struct stage *stage, int block);
 
-/* A range of layers that a backward goes through, from the last to the first, on a stage of one shard: the
- * loss and head, then `blocks` of the stage's blocks from `top` down, then the embedding. */
+/* A range of layers that a backward goes through, from the last to the first: the loss and head, then `blocks`
+ * of the stage's blocks from `top` down, then the embedding. */
 struct partition_span {
         /* Which part of these layers' backwards is done. */
         enum kernel_part parts;
         bool head, embedding;
         int top, blocks;
-        /* When the span is done, the gradients from this element of the flat buffer on are final. */
+        /* When the span is done, the gradients from this element of the flat buffer on are final, but for
+         * what all shards have alike, of which none are before the last span is done. */
         int64_t offset;
         /* Another span of the same backward follows. */
         bool more;
@@ -190,9 +191,10 @@ struct partition_parts {
 struct partition_parts partition_parts(const struct stage *stage, int deferred, enum kernel_part parts);
 
 /* Returns the next span of the backward of a stage's chunk, or of a part of one, when the gradients from
- * `end` on are final (at first `end` is the number of the stage's parameters, and none are): as many whole
- * layers of the chunk as it takes until those from `offset` on are, 0 <= offset < end, or all that are left.
- * Memory is in the order of layers; a tied embedding on a stage that has the head too lies at the beginning,
+ * `end` on are final (at first `end` is the number of the stage's parameters, and none are; of shards whose
+ * memory ends with what they have alike, where that begins): as many whole layers of the chunk as it takes
+ * until those from `offset` on are, 0 <= offset < end, or all that are left. [offset, end) has nothing that
+ * shards have alike. Memory is in the order of layers; a tied embedding on a stage that has the head too lies at the beginning,
  * and is final at the very end. The last span of a PART_INPUT makes nothing final, and keeps the offset that
  * it was asked for. `deferred` is as above; PART_BOTH does not look at it. */
 struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int chunk,

@@ -279,45 +279,89 @@ static int list_unit(const struct workload *w, const struct stage *unit, enum la
                                     : workload_list_backward(w, unit, (enum kernel_part)pass, out);
 }
 
-/* The work of one unit of a stage alone, pass by pass. */
-static int price_unit(struct pricing *pricing, const struct stage *unit, double host,
-                      double seconds[LAYER_PASSES])
+/* How many collectives a pass of some layers alone has; -1: there is no memory. */
+static int count_collectives(const struct workload *w, const struct stage *layers, enum layer_pass pass)
+{
+        const int count = list_unit(w, layers, pass, NULL);
+        struct kernel *kernels = malloc((size_t)(count + 1) * sizeof *kernels);
+        if (!kernels)
+                return -1;
+        list_unit(w, layers, pass, kernels);
+        const int found = collectives_in(kernels, count);
+        free(kernels);
+        return found;
+}
+
+/* A layer of a kind as a stage of its own. */
+static struct stage alone(const struct pricing *pricing, const struct stage *whole, int unit)
+{
+        struct stage layer = *whole;
+        layer.chunks = 1;
+        layer.first = unit == PRICE_EMBEDDING;
+        layer.last = unit == PRICE_HEAD;
+        layer.layers = unit == PRICE_BLOCK || (unit == PRICE_DENSE && pricing->options->gpt.n_dense);
+        layer.first_layer = unit == PRICE_BLOCK ? pricing->options->gpt.n_dense : 0;
+        return layer;
+}
+
+/* Where the arrays of the next pass of a layer go. */
+struct unit_arrays {
+        struct kernel *collectives;
+        double *seconds;
+};
+
+static int price_unit(struct pricing *pricing, const struct stage *unit, enum layer_pass pass,
+                      struct unit_arrays *at, struct price_pass *price)
 {
         const struct workload *w = pricing->workload;
+        const int count = list_unit(w, unit, pass, NULL);
+        if (count == 0)
+                return 0;
+        struct kernel *kernels = malloc((size_t)count * sizeof *kernels);
+        if (!kernels)
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of a layer");
+        list_unit(w, unit, pass, kernels);
+        const int parts = collectives_in(kernels, count) + 1;
+        const int rc = price_parts(pricing, kernels, count, pricing->basis->pass_host_seconds, at->seconds,
+                                   at->seconds + parts, at->collectives, price);
+        at->seconds += 2 * (size_t)parts;
+        at->collectives += parts - 1;
+        free(kernels);
+        return rc;
+}
+
+/* Each pass of a layer of each kind alone. */
+static int price_units(struct pricing *pricing, const struct stage *whole, struct stage_price *price)
+{
         const bool parted = options_parts_backward(pricing->options);
-        int rc = 0;
-        for (int pass = 0; rc == 0 && pass < LAYER_PASSES; pass++) {
-                seconds[pass] = 0;
-                if (!parted && (pass == PASS_INPUT || pass == PASS_WEIGHT))
-                        continue;
-                const int count = list_unit(w, unit, (enum layer_pass)pass, NULL);
-                if (count == 0)
-                        continue;
-                struct kernel *kernels = malloc((size_t)count * sizeof *kernels);
-                if (!kernels)
-                        return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of a layer");
-                list_unit(w, unit, (enum layer_pass)pass, kernels);
-                rc = price_kernels(pricing, kernels, count, host, &seconds[pass]);
-                seconds[pass] -= pricing->basis->start_seconds;
-                free(kernels);
+        int all = 0, rc = 0;
+        for (int i = 0; i < PRICE_UNITS * LAYER_PASSES; i++) {
+                const struct stage unit = alone(pricing, whole, i / LAYER_PASSES);
+                const int found = count_collectives(pricing->workload, &unit, (enum layer_pass)(i % LAYER_PASSES));
+                all = found < 0 || all < 0 ? -1 : all + found;
+        }
+        struct unit_arrays at = {0};
+        const size_t seconds = 2 * ((size_t)all + PRICE_UNITS * LAYER_PASSES);
+        if (all >= 0)
+                at.collectives = malloc((size_t)all * sizeof *at.collectives + seconds * sizeof *at.seconds);
+        if (!at.collectives)
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of layers");
+        price->unit_memory = at.collectives;
+        at.seconds = (double *)(at.collectives + all);
+        for (int i = 0; rc == 0 && i < PRICE_UNITS * LAYER_PASSES; i++) {
+                const struct stage unit = alone(pricing, whole, i / LAYER_PASSES);
+                const enum layer_pass pass = (enum layer_pass)(i % LAYER_PASSES);
+                if (parted || (pass != PASS_INPUT && pass != PASS_WEIGHT))
+                        rc = price_unit(pricing, &unit, pass, &at, &price->units[i / LAYER_PASSES][pass]);
         }
         return rc;
 }
 
-static int price_units(struct pricing *pricing, const struct stage *whole, struct stage_price *price)
+/* What a pass of a layer takes, without the cost of starting its operations. */
+static double work_seconds(const struct stage_price *price, enum price_unit unit, enum layer_pass pass)
 {
-        const double host = pricing->basis->pass_host_seconds;
-        int rc = 0;
-        for (int unit = 0; rc == 0 && unit < PRICE_UNITS; unit++) {
-                struct stage alone = *whole;
-                alone.chunks = 1;
-                alone.first = unit == PRICE_EMBEDDING;
-                alone.last = unit == PRICE_HEAD;
-                alone.layers = unit == PRICE_BLOCK || (unit == PRICE_DENSE && pricing->options->gpt.n_dense);
-                alone.first_layer = unit == PRICE_BLOCK ? pricing->options->gpt.n_dense : 0;
-                rc = price_unit(pricing, &alone, host, price->units[unit]);
-        }
-        return rc;
+        const struct price_pass *p = &price->units[unit][pass];
+        return p->seconds - p->parts * price->start;
 }
 
 /* The work of blocks [first, end) of a stage in one pass. */
@@ -326,8 +370,8 @@ static double blocks_seconds(const struct pricing *pricing, const struct stage *
 {
         const int all = partition_dense(&pricing->options->gpt, chunk),
                   dense = max_int(min_int(end, all) - first, 0);
-        return dense * price->units[PRICE_DENSE][pass] +
-               (end - first - dense) * price->units[PRICE_BLOCK][pass];
+        return dense * work_seconds(price, PRICE_DENSE, pass) +
+               (end - first - dense) * work_seconds(price, PRICE_BLOCK, pass);
 }
 
 /* The work of a unit; here a tied head is the last one. */
@@ -336,7 +380,7 @@ static double unit_seconds(const struct pricing *pricing, const struct stage *ch
 {
         const int each = max_int(pricing->plan.unit_layers, 1), first = (unit - 1) * each;
         if (unit == 0 || first >= chunk->layers)
-                return price->units[unit ? PRICE_HEAD : PRICE_EMBEDDING][pass];
+                return work_seconds(price, unit ? PRICE_HEAD : PRICE_EMBEDDING, pass);
         return blocks_seconds(pricing, chunk, price, first, min_int(first + each, chunk->layers), pass);
 }
 
@@ -384,19 +428,6 @@ static int price_gathered(struct pricing *pricing, const struct stage *chunk, st
                 price->backward.seconds += backward[back];
         }
         return rc;
-}
-
-/* How many collectives a pass of some layers alone has; -1: there is no memory. */
-static int count_collectives(const struct workload *w, const struct stage *layers, enum layer_pass pass)
-{
-        const int count = list_unit(w, layers, pass, NULL);
-        struct kernel *kernels = malloc((size_t)(count + 1) * sizeof *kernels);
-        if (!kernels)
-                return -1;
-        list_unit(w, layers, pass, kernels);
-        const int found = collectives_in(kernels, count);
-        free(kernels);
-        return found;
 }
 
 /* Which parts of a pass are of which block. */
@@ -485,6 +516,7 @@ static int price_stage(struct pricing *pricing, int index)
         const struct options *o = pricing->options;
         const struct stage stage = options_stage(o, index);
         int rc = 0;
+        pricing->list->stages[index].start = pricing->basis->start_seconds;
         for (int i = 0; rc == 0 && i < stage.chunks; i++) {
                 const struct stage chunk = partition_chunk(&stage, i);
                 rc = price_chunk(pricing, &chunk);
@@ -492,7 +524,6 @@ static int price_stage(struct pricing *pricing, int index)
         const struct plan *plan = &pricing->plan;
         pricing->list->stages[index].stage = stage;
         pricing->list->stages[index].deferred = options_deferred_layers(o, &stage);
-        pricing->list->stages[index].start = pricing->basis->start_seconds;
         if (rc == 0 && plan->overlap_allreduce)
                 rc = price_units(pricing, &stage, &pricing->list->stages[index]);
         return rc ? rc : price_optimizer(pricing, &stage, &pricing->list->stages[index]);
@@ -543,15 +574,18 @@ int price_stages(struct price_list *list, const struct options *options, const s
 
 void price_free(struct price_list *list)
 {
-        for (int i = 0; i < list->stage_count; i++)
+        for (int i = 0; i < list->stage_count; i++) {
                 free(list->stages[i].memory);
+                free(list->stages[i].unit_memory);
+        }
         free(list->stages);
         free(list->loads);
         free(list->prices);
         *list = (struct price_list){0};
 }
 
-struct partition_span price_span(const struct price_list *list, int stage, const struct op *op)
+/* The layers that a range of a last backward works on. */
+static struct partition_span span_of(const struct price_list *list, int stage, const struct op *op)
 {
         const struct stage_price *price = &list->stages[stage];
         return partition_span(&list->gpt, &price->stage, op->chunk, price->deferred,
@@ -563,22 +597,48 @@ void price_widen(const struct price_list *list, int stage, struct op *op)
         if (op->kind != OP_BACKWARD || op->count == 0)
                 return;
         const int64_t end = op->offset + op->count;
-        const struct partition_span span = price_span(list, stage, op);
+        const struct partition_span span = span_of(list, stage, op);
         op->offset = span.offset;
         op->count = end - span.offset;
         op->further = span.more;
 }
 
-static double span_seconds(const struct price_list *list, int stage, const struct op *op)
+int price_range(const struct price_list *list, int stage, const struct op *op,
+                struct price_layers layers[PRICE_UNITS])
 {
         const struct stage_price *price = &list->stages[stage];
-        const struct partition_span span = price_span(list, stage, op);
+        const struct partition_span span = span_of(list, stage, op);
         const int above = span.top + 1 - partition_dense(&list->gpt, &price->stage), /* may be below 0 */
                 blocks = min_int(span.blocks, max_int(above, 0));
-        return price->start + span.head * price->units[PRICE_HEAD][span.parts] +
-               blocks * price->units[PRICE_BLOCK][span.parts] +
-               (span.blocks - blocks) * price->units[PRICE_DENSE][span.parts] +
-               span.embedding * price->units[PRICE_EMBEDDING][span.parts];
+        const struct {
+                enum price_unit unit;
+                int times;
+        } in_order[PRICE_UNITS] = {{PRICE_HEAD, span.head},
+                                   {PRICE_BLOCK, blocks},
+                                   {PRICE_DENSE, span.blocks - blocks},
+                                   {PRICE_EMBEDDING, span.embedding}};
+        int count = 0;
+        for (int i = 0; i < PRICE_UNITS; i++)
+                if (in_order[i].times > 0 && price->units[in_order[i].unit][span.parts].parts > 0)
+                        layers[count++] = (struct price_layers){&price->units[in_order[i].unit][span.parts],
+                                                                in_order[i].times};
+        return count;
+}
+
+/* A part of a range: what of it is of each layer. */
+static double part_seconds(const struct price_list *list, int stage, const struct op *op)
+{
+        const double start = list->stages[stage].start;
+        struct price_layers layers[PRICE_UNITS];
+        const int count = price_range(list, stage, op, layers);
+        double seconds = start;
+        for (int i = 0, part = op->segment; i < count; i++)
+                for (int layer = 0; layer < layers[i].times && part >= 0; layer++) {
+                        if (part < layers[i].pass->parts)
+                                seconds += layers[i].pass->part_seconds[part] - start;
+                        part -= layers[i].pass->parts - 1;
+                }
+        return seconds;
 }
 
 /* A look at some of a stage's gradients takes as much of a look at all: it reads memory. */
@@ -638,9 +698,18 @@ double price_exposed(const struct price_pass *pass, int part, double seconds)
         return pass->collectives[part].beside ? fmax(0, seconds - pass->part_seconds[part + 1]) : seconds;
 }
 
-bool price_more(const struct price_list *list, int stage, const struct op *op)
+struct price_behind price_behind(const struct price_list *list, int stage, const struct op *op)
 {
-        return op->segment + 1 < price_pass_of(list, stage, op)->parts;
+        struct price_layers layers[PRICE_UNITS] = {{price_pass_of(list, stage, op), 1}};
+        const int count = op->count > 0 ? price_range(list, stage, op, layers) : 1;
+        int part = op->segment;
+        for (int i = 0; i < count; i++) {
+                const int each = layers[i].pass->parts - 1;
+                if (part < layers[i].times * each)
+                        return (struct price_behind){layers[i].pass, part % each};
+                part -= layers[i].times * each;
+        }
+        return (struct price_behind){0};
 }
 
 /* Zero 2 and 3: what a unit's backward does with its gradients first. */
@@ -659,7 +728,7 @@ double price_operation(const struct price_list *list, int stage, const struct op
         case OP_FORWARD:
         case OP_BACKWARD:
                 if (op->count > 0)
-                        return span_seconds(list, stage, op);
+                        return part_seconds(list, stage, op);
                 return price_pass_of(list, stage, op)->part_seconds[op->segment] + begin_seconds(price, op);
         case OP_NORM:
                 return price->norm;

@@ -39,7 +39,7 @@ struct price_pass {
 };
 
 /* The most sizes that updates of one stage have. */
-enum { PRICE_UPDATES = 24 };
+enum { PRICE_UPDATES = 32 };
 /* Kinds of layers that are priced by themselves. */
 enum price_unit { PRICE_EMBEDDING, PRICE_DENSE, PRICE_BLOCK, PRICE_HEAD, PRICE_UNITS };
 /* The seconds of each operation on the compute lane of a stage, the cost of starting it included: its
@@ -59,16 +59,17 @@ struct stage_price {
                 double seconds;
         } updates[PRICE_UPDATES];
         int update_count;
-        /* Zero 3, and backwards in spans: each pass of one layer of a kind, without the cost of starting an
-         * operation, which is `start`. */
-        double units[PRICE_UNITS][LAYER_PASSES];
+        /* Zero 3, and backwards in ranges: each pass of one layer of a kind alone; no parts: there is none.
+         * `start` is the cost of starting an operation. */
+        struct price_pass units[PRICE_UNITS][LAYER_PASSES];
         double start;
         /* Zero 3, [parts]: what a part of a backward takes longer where it clears its gradients first
          * (op->begins), and where it adds to them what the replica keeps; NULL elsewhere. */
         const double *clear_unit, *load_unit;
         struct stage stage;
         int deferred; /* layers whose backwards are in two parts */
-        void *memory; /* what the passes point to; NULL where an equal chunk before has it */
+        /* What the passes, and those of layers alone, point to; NULL where an equal chunk before has it. */
+        void *memory, *unit_memory;
 };
 
 /* The prices of a plan. It owns its arrays; price_free frees them. */
@@ -116,11 +117,7 @@ void price_free(struct price_list *list);
 
 /* In what follows, `stage` is the rank's position in its pipeline.
  *
- * Returns the layers that a part of a last backward works on beside which gradients are summed
- * (runtime/sched/overlap.c); op->count must not be 0. */
-struct partition_span price_span(const struct price_list *list, int stage, const struct op *op);
-
-/* Returns the seconds of an operation on the compute lane: a forward or backward (of that the part which
+ * Returns the seconds of an operation on the compute lane: a forward or backward (of that the part which
  * op->segment says), a norm, a check for overflow, a clear or an update. */
 double price_operation(const struct price_list *list, int stage, const struct op *op);
 
@@ -137,9 +134,28 @@ double price_slowest(const struct price_list *list, int stage, const struct op *
 /* Returns by how much a part takes longer on a rank with such a load than with an even one. */
 double price_imbalance(const struct price_list *list, int stage, const struct op *op, double load);
 
-/* Returns the forward or backward that a part of it, or a collective behind a part, belongs to; a backward
- * in spans (price_span) has no such parts. */
+/* Returns the forward or backward that a part of it, or a collective behind a part, belongs to: the whole of
+ * it, also of a range. */
 const struct price_pass *price_pass_of(const struct price_list *list, int stage, const struct op *op);
+
+/* The layers that a range of a last backward works on (runtime/sched/overlap.c), in the order of work, as far
+ * as they are alike: `times` layers, each as `pass` has it. Stores them in `layers`, and returns how many
+ * there are; op->count must not be 0. Their collectives follow each other; what one layer does behind its last
+ * collective and the next one before its first is one part. */
+struct price_layers {
+        const struct price_pass *pass;
+        int times;
+};
+int price_range(const struct price_list *list, int stage, const struct op *op,
+                struct price_layers layers[PRICE_UNITS]);
+
+/* Where the price of the collective behind a part of a forward or backward is, or, of the collective itself,
+ * its own: at collectives[part] of a pass; NULL: no part follows. */
+struct price_behind {
+        const struct price_pass *pass;
+        int part;
+};
+struct price_behind price_behind(const struct price_list *list, int stage, const struct op *op);
 
 /* Returns the group that has such a collective of a list of work. */
 static inline enum op_group price_group(enum kernel_kind collective)
@@ -152,8 +168,5 @@ static inline enum op_group price_group(enum kernel_kind collective)
 /* Of the collective behind a part, which takes `seconds`: returns for how long the parts wait for it. Beside
  * the next part it is hidden as long as that takes. */
 double price_exposed(const struct price_pass *pass, int part, double seconds);
-
-/* Whether another part of the same forward or backward follows this one. */
-bool price_more(const struct price_list *list, int stage, const struct op *op);
 
 #endif

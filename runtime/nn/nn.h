@@ -201,8 +201,9 @@ bool nn_backward_part(struct nn_stage *, int micro_batch, int input, int slot, i
 
 /* Enqueues a span of layers (partition_span) of a backward, or of a part of one; `deferred` is -1 if the
  * backward is in one part. The spans of a backward must follow each other, and between them the buffer
- * `gradient` must stay as it is. For one shard and one chunk. */
-void nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
+ * `gradient` must stay as it is. Of several shards each span is cut as nn_backward is, into segments that are
+ * counted from 0. */
+bool nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, int gradient, int deferred,
                       const struct partition_span *span);
 
 /* ZeRO-2 and 3: the unit of a pass that a call computes, and its buffers (core_gathers): `nth` counts the

@@ -257,13 +257,12 @@ static void pass_span(struct nn_stage *nn, struct exec_pass *pass, const struct 
         pass_back(nn, pass, b, span);
 }
 
-void nn_backward_span(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient, int deferred,
+bool nn_backward_span(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient, int deferred,
                       const struct partition_span *span)
 {
         struct exec_pass pass = {0};
-        assert(nn->stage.shards == 1);
-        nn->segment = 0;
         pass_span(nn, &pass, &(struct backward){micro_batch, input, slot, gradient, deferred}, span);
+        return pass.stopped;
 }
 
 bool nn_backward_part(struct nn_stage *nn, int micro_batch, int input, int slot, int gradient, int deferred,

@@ -390,6 +390,7 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
         }
         part.replicated_count =
                 partition_summed(&o->gpt, &stage, o->sequence_parallel, &part.replicated_offset);
+        part.common_count = partition_replicated(&o->gpt, &stage, &part.common_offset);
         if (stage.chunks > 1) {
                 const struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
                 part.embedded_bytes = layout.embedded;
@@ -402,9 +403,10 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
 /* Zero: elements of the arrays of the optimizer. */
 static int64_t shard_parameters(const struct plan *plan, const struct options *o, const struct stage *stage)
 {
-        const struct core_stage part = {.stage = stage->index,
-                                        .parameters = partition_parameters(&o->gpt, stage),
-                                        .expert_parameters = partition_expert_parameters(&o->gpt, stage)};
+        struct core_stage part = {.stage = stage->index,
+                                  .parameters = partition_parameters(&o->gpt, stage),
+                                  .expert_parameters = partition_expert_parameters(&o->gpt, stage)};
+        part.common_count = partition_replicated(&o->gpt, stage, &part.common_offset);
         const struct regions regions = regions_of(plan, &part);
         return regions_elements(&regions);
 }

@@ -699,13 +699,11 @@ static const struct flag flags[] = {
         {.name = "overlap-allreduce", .scope = FLAG_OF_MANY, AT(STORE_BOOL, overlap_allreduce),
          .report = REPORT_IF_SET,
          .help = "All-reduce gradients while the last backward goes on: each chunk (--allreduce-buckets x "
-                 "--bucket-params) as soon as its layers are through; for --zero 0, --zero 1 (reduce-scatters) "
-                 "and --tp 1",
+                 "--bucket-params) as soon as its layers are through; for --zero 0 and --zero 1 "
+                 "(reduce-scatters)",
          CONFLICTS({{{"overlap-allreduce", IS, true}, {"zero", ABOVE, 1}}, .code = RV_EPLAN,
                     .sentence = "--overlap-allreduce is for --zero 0 and 1: with {zero} gradients are reduce-scattered "
-                                "beside backwards anyway, layer by layer"},
-                   {{{"overlap-allreduce", IS, true}, {"tp", ABOVE, 1}}, .code = RV_ENOTBUILT,
-                    .sentence = "--overlap-allreduce with --tp above 1 is not built yet"})},
+                                "beside backwards anyway, layer by layer"})},
 };
 /* clang-format on */
 

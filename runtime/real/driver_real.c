@@ -133,24 +133,26 @@ static void check_overflow(struct driver_real *d, int token)
         d->device->ops->record(d->device, DEVICE_COMPUTE, token);
 }
 
-/* A part of the last backward: whole layers, as far as asked for or farther. */
-static void issue_span(struct driver_real *d, const struct op *op)
+/* A range of the last backward: whole layers, as far as asked for or farther. */
+static bool issue_span(struct driver_real *d, const struct op *op)
 {
         const int64_t end = op->offset + op->count;
         const int parted = memory_deferred_layers(&d->nn->plan, &d->nn->stage);
         const struct partition_span span = partition_span(&d->nn->gpt, &d->nn->stage, op->chunk, parted,
                                                           (enum kernel_part)op->parts, end, op->offset);
         struct op *known = &d->ops[op->serial];
-        nn_backward_span(d->nn, op->micro_batch, op->input, op->slot, op->gradient, op->deferred, &span);
         known->offset = span.offset;
         known->count = end - span.offset;
         known->further = span.more;
+        return nn_backward_span(d->nn, op->micro_batch, op->input, op->slot, op->gradient, op->deferred, &span);
 }
 
 /* A part of a forward or backward: what follows it is known as soon as it is launched. */
 static bool issue_pass(struct driver_real *d, const struct op *op)
 {
         d->nn->segment = op->segment;
+        if (op->count > 0)
+                return issue_span(d, op);
         if (op->kind == OP_FORWARD)
                 return nn_forward(d->nn, op->chunk, op->micro_batch, op->input, op->slot,
                                   d->plan.forward_only);
@@ -210,10 +212,7 @@ static void issue_compute(struct driver_real *d, const struct op *op)
         switch (op->kind) {
         case OP_FORWARD:
         case OP_BACKWARD:
-                if (op->kind == OP_BACKWARD && op->count > 0)
-                        issue_span(d, op);
-                else
-                        issue_part(d, &d->ops[op->serial]);
+                issue_part(d, &d->ops[op->serial]);
                 break;
         case OP_NORM:
                 optim_norm(d->nn);

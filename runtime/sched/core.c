@@ -27,7 +27,7 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
                ((plan->pp == 1 || plan->zero == 2) && plan->virtual_stages == 1 && plan->tp == 1 &&
                 plan->ep <= 1 && !policy_get(plan->policy)->deferred && part->units.blocks > 0 &&
                 plan->prefetch >= 0));
-        assert(!plan->overlap_allreduce || (plan->zero <= 1 && plan->tp == 1 && plan->ep <= 1));
+        assert(!plan->overlap_allreduce || (plan->zero <= 1 && plan->ep <= 1 && plan->cp <= 1));
         assert(part->replica >= 0 && part->replica < plan->dp);
         assert(part->shard >= 0 && part->shard < plan->tp);
         assert(!core_decides(plan, stage) || (plan->ep <= 1 && plan->cp <= 1 && !plan->offload_activations));
@@ -48,6 +48,8 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         core->shared_slots = plan->virtual_stages == 1 || core_offloads(plan, stage);
         core->replicated_offset = part->replicated_offset;
         core->replicated_count = part->replicated_count;
+        core->common_offset = part->common_offset;
+        core->common_count = part->common_count;
         core->expert_parameters = part->expert_parameters;
         core->limits = core_limits(plan, stage);
         core->units = part->units;
@@ -501,16 +503,16 @@ static void received(struct core *core, const struct op *op)
 /* Whether what has completed is a part of an operation that goes on; else it becomes the whole of it. */
 static bool goes_on(struct core *core, struct op *op)
 {
-        static const struct chain *const chains[] = {&overlap_chain, &gather_chain, &tensor_chain,
-                                                     &staging_chain};
+        static const struct chain *const inner_first[] = {&tensor_chain, &overlap_chain, &gather_chain,
+                                                          &staging_chain};
         const struct chain *of = NULL;
-        for (size_t i = 0; i < sizeof chains / sizeof *chains; i++)
-                if (chains[i]->has(core, op)) {
-                        assert(!of);
-                        of = chains[i];
+        for (size_t i = 0; i < sizeof inner_first / sizeof *inner_first; i++)
+                if (inner_first[i]->has(core, op)) {
+                        assert(!of || (of == &tensor_chain && inner_first[i] == &overlap_chain));
+                        of = inner_first[i];
+                        if (of->goes_on(core, op))
+                                return true;
                 }
-        if (of && of->goes_on(core, op))
-                return true;
         op->kind = op->of;
         return false;
 }

@@ -78,6 +78,9 @@ struct core_stage {
          * over the shards first, because a shard has them for its own heads only (norms of heads), or, with
          * sequence parallelism, for its own rows (norms, biases of sums). Count 0: there are none. */
         int64_t replicated_offset, replicated_count;
+        /* The parameters that every shard has whole, those among them, of all layers: a range behind the
+         * others, but for an embedding that is shared with the first stage. Count 0: there are none. */
+        int64_t common_offset, common_count;
         /* Of them, those of experts that are spread over replicas (plan.ep above 1): the first ones. */
         int64_t expert_parameters;
         int replica; /* below plan.dp; with ZeRO it decides which shares are this rank's */
@@ -133,7 +136,7 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
  * - `offload` needs `mixed`.
  * - virtual_stages above 1 needs the interleaved policy, which needs micro_batches to be a multiple of pp.
  * - ep divides dp.
- * - `overlap_allreduce` needs zero 0 or 1, one shard and ep 1.
+ * - `overlap_allreduce` needs zero 0 or 1, ep 1 and cp 1.
  * - zero 2 and 3 need one shard, ep 1, and a policy that does not split backwards; 3 one stage, 2 one chunk
  *   a rank. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);

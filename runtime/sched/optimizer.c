@@ -14,7 +14,8 @@
  * in them, and then the gradients are cleared instead of used.
  *
  * Overlapped with the last backward, which makes gradients final from the end of memory to its beginning,
- * chunks are summed, and updates made and their weights gathered, in that order; see overlap.c.
+ * chunks are summed, and updates made and their weights gathered, in that order; see overlap.c. What shards
+ * have alike is a region of its own then, looked through by itself and summed last.
  *
  * Zero: instead of all-reduced, chunks are reduce-scattered, and each replica updates its parts of them
  * (regions.h); with clipping the norm is that of the parts, summed over all ranks. The shared embedding is
@@ -74,6 +75,7 @@ static void start_training(struct core *core)
         o->chunks = sums_chunks(&core->plan) ? regions_chunks(&o->regions) : 0;
         o->exchanges = regions_exchanges(&o->regions);
         o->gathers = o->regions.shared && core->plan.dp > 1 ? regions_chunks(&o->regions) : 0;
+        o->final = regions_layers_end(&o->regions, core->parameters);
 }
 
 void optimizer_start(struct core *core)
@@ -85,8 +87,8 @@ void optimizer_start(struct core *core)
         o->final = core->parameters;
         if (train)
                 start_training(core);
-        o->check_issued = o->check_done = !train || !plan->mixed;
-        o->overflow_issued = o->overflow_known = o->check_done;
+        o->checks = !train || !plan->mixed ? 0 : 1 + o->regions.common;
+        o->overflow_issued = o->overflow_known = o->checks == 0;
         o->replicated_issued = o->replicated_done = !train || core->replicated_count == 0;
         o->norm_issued = o->norm_done = !train || !plan->clip;
 }
@@ -233,7 +235,7 @@ static bool next_collective(struct core *core, struct op *op)
                 o->replicated_issued = true;
                 return true;
         }
-        if (!o->replicated_done || !o->check_done)
+        if (!o->replicated_done || o->checks_done < o->checks)
                 return false;
         /* A replica without a share of a chunk is so in all groups, and at both ends. */
         while (o->chunks_issued < o->chunks) {
@@ -255,7 +257,7 @@ static bool next_collective(struct core *core, struct op *op)
 static bool next_scalars(struct core *core, struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
-        if (o->check_done && !o->overflow_issued) {
+        if (o->checks_done == o->checks && !o->overflow_issued) {
                 *op = collective(OP_REDUCE_OVERFLOW, GROUP_WORLD);
                 op->bytes = sizeof(double);
                 o->overflow_issued = true;
@@ -297,6 +299,17 @@ static bool next_update(struct core *core, struct op *op)
         return true;
 }
 
+/* What follows what the first one looks at was looked through between ranges of a backward. */
+static struct op nth_check(const struct core *core, int nth)
+{
+        const struct optimizer_state *o = &core->optimizer;
+        const struct region *common = &o->regions.region[REGION_COMMON];
+        struct op op = core_new_op(OP_CHECK_OVERFLOW);
+        op.offset = nth ? common->offset : 0;
+        op.count = nth ? common->count : o->final;
+        return op;
+}
+
 /* ZeRO-1: what was summed elsewhere may be cleared. */
 static bool clears(const struct core *core)
 {
@@ -315,12 +328,10 @@ static bool next_compute(struct core *core, struct op *op)
                 return false;
         bool final = o->overflow_known && o->replicated_done && o->chunks_done == o->chunks &&
                      o->exchanges_done == o->exchanges;
-        if (!o->check_issued && !o->replicated_done) {
+        if (o->checks_issued < o->checks && !o->replicated_done) {
                 return false;
-        } else if (!o->check_issued) {
-                *op = whole_stage(core, OP_CHECK_OVERFLOW);
-                op->count = o->final; /* what follows was looked through between parts of a backward */
-                o->check_issued = true;
+        } else if (o->checks_issued < o->checks) {
+                *op = nth_check(core, o->checks_issued++);
         } else if (final && !o->clear_issued && (o->overflow || shares_updated(core))) {
                 *op = whole_stage(core, OP_CLEAR);
                 o->clear_issued = true;
@@ -359,7 +370,8 @@ static bool next_early_sum(struct core *core, struct op *op)
         if (o->chunks_issued == o->chunks)
                 return false;
         *op = chunk_sum(core, o->chunks_issued);
-        if (op->offset < o->final)
+        const bool common = regions_region(&o->regions, op->bucket) == &o->regions.region[REGION_COMMON];
+        if (op->offset < o->final || (o->regions.common && common))
                 return false;
         o->chunks_issued++;
         return true;
@@ -398,7 +410,8 @@ void optimizer_complete(struct core *core, const struct op *op)
         struct optimizer_state *o = &core->optimizer;
         switch (op->kind) {
         case OP_CHECK_OVERFLOW:
-                compute_done(core, &o->check_done);
+                core->computing = false;
+                o->checks_done++;
                 break;
         case OP_REDUCE_OVERFLOW:
                 o->overflow_known = true;

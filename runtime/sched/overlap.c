@@ -7,7 +7,8 @@
  * the last micro-batch's are such chains: the first makes final what the world does not leave to the second,
  * and then goes on without a range; the second, the last of all, makes the rest final. If a rank has several
  * chunks of the model, the last backward of each is such a chain, and the last chunk's comes first: it ends
- * where the parameters of the chunk before begin.
+ * where the parameters of the chunk before begin. With shards a range is a chain of parts and collectives itself
+ * (tensor.c); what they have alike lies together, of all layers, and is final last.
  *
  * What is final may be summed as soon as it has been looked through for overflow, because sums are made in
  * place: in mixed precision a look at the new range follows each but the very last, on the compute lane. At
@@ -27,6 +28,7 @@ bool overlap_planned(const struct plan *plan)
 
 static void set_range(const struct core *core, struct op *backward, int64_t end)
 {
+        assert(end > 0);
         backward->offset = regions_chunk_begin(&core->optimizer.regions, end);
         backward->count = end - backward->offset;
 }
@@ -63,14 +65,15 @@ static bool goes_on(struct core *core, struct op *op)
                 core_continue(core, op)->kind = OP_CHECK_OVERFLOW;
                 return true;
         }
-        core->optimizer.final = op->offset;
+        core->optimizer.final = regions_layers_end(&core->optimizer.regions, op->offset);
         if (!op->further)
                 return false;
         struct op *next = core_continue(core, op);
         next->kind = OP_BACKWARD;
         next->range++;
+        next->segment = 0;
         next->further = false;
-        set_range(core, next, op->offset);
+        set_range(core, next, core->optimizer.final);
         return true;
 }
 

@@ -65,18 +65,22 @@ struct regions regions_of(const struct plan *plan, const struct core_stage *stag
         const bool first = stage->stage == 0, last = stage->stage == plan->pp - 1;
         const bool shared = plan->tied && plan->pp > 1 && (first || last);
         const int64_t embedding = shared ? plan->embedding_parameters : 0, all = stage->parameters;
+        const int64_t common = plan->overlap_allreduce ? stage->common_count : 0;
         const int64_t experts = stage->expert_parameters, begin = experts + (first ? embedding : 0);
-        struct regions regions = {
-                .shared = is_shared(plan),
-                .region = {region_of(plan, begin, all - experts - embedding,
-                                     plan->zero == 3 ? GROUP_SHARE_DATA : GROUP_DATA, stage->replica),
-                           region_of(plan, 0, experts, GROUP_EXPERT_DATA, stage->replica)},
-                .update = core_update_parameters(plan, all),
-        };
-        struct region *exchanged = &regions.region[REGIONS - 1];
-        *exchanged =
+        const enum op_group data = plan->zero == 3 ? GROUP_SHARE_DATA : GROUP_DATA;
+        struct regions regions = {.shared = is_shared(plan),
+                                  .common = common > 0,
+                                  .update = core_update_parameters(plan, all)};
+        struct region *region = regions.region;
+        region[REGION_OWN] =
+                region_of(plan, begin, all - experts - common - embedding, data, stage->replica);
+        region[REGION_EXPERTS] = region_of(plan, 0, experts, GROUP_EXPERT_DATA, stage->replica);
+        if (regions.common)
+                region[REGION_COMMON] =
+                        region_of(plan, stage->common_offset, common, GROUP_DATA, stage->replica);
+        region[REGION_EMBEDDING] =
                 region_of(plan, first ? experts : all - embedding, embedding, GROUP_DATA, stage->replica);
-        exchanged->exchanged = true;
+        region[REGION_EMBEDDING].exchanged = true;
         return regions;
 }
 
@@ -258,43 +262,61 @@ int regions_update_sizes(const struct regions *r, int64_t sizes[REGIONS_SIZES])
         return count;
 }
 
-/* The nth from behind of `first` and `second` things of two regions, the first region's first. */
-static int from_behind(int nth, int first, int second)
+/* The nth of things of all regions, one region after the other and each from behind. */
+static int from_behind(int nth, const int things[REGIONS])
 {
-        return nth < first ? first - 1 - nth : first + second - 1 - (nth - first);
+        int before = 0;
+        for (const int *of = things;; before += *of, nth -= *of++)
+                if (nth < *of)
+                        return before + *of - 1 - nth;
 }
 
-/* Chunks, or updates, before the shared embedding's. */
-static int own_chunks(const struct regions *r)
+static void count_chunks(const struct regions *r, int chunks[REGIONS])
 {
-        return regions_chunks(r) - chunks_in(&r->region[REGIONS - 1]);
+        for (int i = 0; i < REGIONS; i++)
+                chunks[i] = chunks_in(&r->region[i]);
+}
+
+/* A region's updates in its first `chunks` chunks. */
+static int updates_of(const struct regions *r, int region, int chunks)
+{
+        return updates_in_first(r, &r->region[region], chunks);
 }
 
 int regions_chunk_from_behind(const struct regions *r, int nth)
 {
-        const int first = own_chunks(r), all = regions_chunks(r);
-        return r->region[REGIONS - 1].offset > r->region[0].offset ? all - 1 - nth
-                                                                   : from_behind(nth, first, all - first);
+        int chunks[REGIONS];
+        count_chunks(r, chunks);
+        if (r->region[REGION_EMBEDDING].offset < r->region[REGION_OWN].offset)
+                return from_behind(nth, chunks);
+        const int shared = chunks[REGION_EMBEDDING]; /* which are complete first */
+        return nth < shared ? regions_chunks(r) - 1 - nth : from_behind(nth - shared, chunks);
 }
 
 int regions_update_from_behind(const struct regions *r, int nth)
 {
-        const int first = regions_updates_before(r, own_chunks(r));
-        return from_behind(nth, first, regions_updates(r) - first);
+        int updates[REGIONS];
+        for (int i = 0; i < REGIONS; i++)
+                updates[i] = updates_of(r, i, chunks_in(&r->region[i]));
+        return from_behind(nth, updates);
 }
 
 int regions_updated_from_behind(const struct regions *r, int nth)
 {
-        const int first = own_chunks(r);
-        return from_behind(nth, first, regions_chunks(r) - first);
+        int chunks[REGIONS];
+        count_chunks(r, chunks);
+        return from_behind(nth, chunks);
 }
 
 int regions_updates_behind(const struct regions *r, int chunks)
 {
-        const int own = own_chunks(r), first = regions_updates_before(r, own);
-        if (chunks <= own)
-                return first - regions_updates_before(r, own - chunks);
-        return first + regions_updates(r) - regions_updates_before(r, regions_chunks(r) - (chunks - own));
+        int updates = 0;
+        for (int i = 0; i < REGIONS; i++) {
+                const int here = chunks_in(&r->region[i]), counted = min_int(chunks, here);
+                updates += updates_of(r, i, here) - updates_of(r, i, here - counted);
+                chunks -= counted;
+        }
+        return updates;
 }
 
 int64_t regions_chunk_begin(const struct regions *r, int64_t end)
@@ -306,4 +328,10 @@ int64_t regions_chunk_begin(const struct regions *r, int64_t end)
         }
         assert(!"a parameter of the stage");
         return 0;
+}
+
+int64_t regions_layers_end(const struct regions *r, int64_t end)
+{
+        const struct region *common = &r->region[REGION_COMMON];
+        return r->common && end == common->offset + common->count ? common->offset : end;
 }

@@ -7,8 +7,9 @@
  * A region is cut into chunks, each summed by one collective, and into updates, each one operation of the
  * optimizer; neither crosses the edge of a region. Experts that are spread over replicas are a region of
  * their own, summed over the replicas that have the same ones. So is the embedding that the first and last
- * stage share, so that both stages cut it in the same places. Regions are worked through in order. The shared
- * embedding comes last, because its gradients are complete last.
+ * stage share, so that both stages cut it in the same places. With overlapped sums so is what shards have
+ * alike of all layers, whose gradients are not final before the last layer's. Regions are worked through in
+ * order. The shared embedding comes last, because its gradients are complete last.
  *
  * With ZeRO-1 (Rajbhandari et al. 2020) the replicas share the optimizer's work and state: the gradients of a
  * chunk are reduce-scattered, each replica updates its part of the chunk, and the weights are all-gathered.
@@ -30,17 +31,19 @@ struct region {
          * otherwise 1, and which of them is this replica's. */
         int parts, part;
 };
-/* ZeRO-2: of units, each region has those that follow each other and are of one size: the embedding, dense
- * blocks, one with both kinds, blocks, the last ones if they are fewer, the head. */
-enum { REGIONS = 6 };
+/* Which region is what. ZeRO-2: of units, each region has those that follow each other and are of one size:
+ * the embedding, dense blocks, one with both kinds, blocks, the last ones if they are fewer, the head. */
+enum { REGION_OWN, REGION_EXPERTS, REGION_COMMON, REGIONS = 6, REGION_EMBEDDING = REGIONS - 1 };
 
 /* How one rank's parameters are cut. Made by regions_of; the functions below only read it. */
 struct regions {
-        /* In the order in which they are worked through: the stage's own parameters, spread experts, then,
-         * the last one, the embedding that two stages share. A region that a stage does not have is empty. */
+        /* In the order in which they are worked through: the stage's own parameters, spread experts, what
+         * shards have alike, then, the last one, the embedding that two stages share. A region that a stage
+         * does not have is empty. */
         struct region region[REGIONS];
         int64_t update; /* the most parameters of an update */
         bool shared;    /* ZeRO-1 or 2, even where a region has one rank alone: see region_range.place */
+        bool common;    /* what shards have alike is a region */
 };
 /* Cuts the parameters of `stage` as `plan` says. */
 struct regions regions_of(const struct plan *plan, const struct core_stage *stage);
@@ -82,8 +85,9 @@ enum { REGIONS_SIZES = 8 * REGIONS };
 int regions_update_sizes(const struct regions *, int64_t sizes[REGIONS_SIZES]);
 
 /* These return the number of the nth chunk, and of the nth update, in the order in which a backward completes
- * gradients: from the end of memory to its beginning. Updates of the shared embedding wait for its exchange
- * and come last nevertheless. */
+ * gradients: from the end of memory to its beginning, but for what shards have alike, which comes behind the
+ * other parameters of the stage. Updates of the shared embedding wait for its exchange and come last
+ * nevertheless. */
 int regions_chunk_from_behind(const struct regions *, int nth);
 int regions_update_from_behind(const struct regions *, int nth);
 /* Of chunks in the order of these updates: returns the number of the nth, and how many updates belong to the
@@ -94,5 +98,8 @@ int regions_updates_behind(const struct regions *, int chunks);
 /* Returns the offset at which the chunk begins that contains parameter `end` - 1; 1 <= `end` <= the stage's
  * parameters. */
 int64_t regions_chunk_begin(const struct regions *, int64_t end);
+/* Returns where those before `end` end that layers make final one after the other: `end` itself, or, if what
+ * shards have alike ends there, where that begins. */
+int64_t regions_layers_end(const struct regions *, int64_t end);
 
 #endif

@@ -22,10 +22,11 @@
 struct optimizer_state {
         struct regions regions;
         int updates, chunks; /* chunks: 0 where none are summed */
-        /* With overlapped sums: the gradients of parameters from this offset on are final, and may be summed
-         * beside the last backward. Otherwise the number of parameters. */
+        /* With overlapped sums: the gradients of parameters from this offset on are final, but for what shards
+         * have alike, and may be summed beside the last backward. Otherwise the number of parameters. */
         int64_t final;
-        bool check_issued, check_done; /* the look for overflow on this rank */
+        /* Looks for overflow on this rank: at what is not final yet, and at what shards have alike. */
+        int checks, checks_issued, checks_done;
         /* What all ranks agree on: asked for, known, and that there was one. */
         bool overflow_issued, overflow_known, overflow;
         int chunks_issued, chunks_done; /* all-reduces, with ZeRO-1 reduce-scatters */
@@ -121,7 +122,7 @@ struct core {
         bool decided, decides;     /* shards follow the first one's decisions; this is the first one */
         int64_t parameters;
         int64_t slot_bytes, embedded_bytes, head_bytes;
-        int64_t replicated_offset, replicated_count, expert_parameters;
+        int64_t replicated_offset, replicated_count, common_offset, common_count, expert_parameters;
         struct core_limits limits;
         struct core_units units;
         struct core_gathers gathers;
@@ -234,6 +235,8 @@ static inline struct core_stage core_part(const struct core *core)
                                    .slot_bytes = core->slot_bytes,
                                    .replicated_offset = core->replicated_offset,
                                    .replicated_count = core->replicated_count,
+                                   .common_offset = core->common_offset,
+                                   .common_count = core->common_count,
                                    .expert_parameters = core->expert_parameters,
                                    .replica = core->replica,
                                    .units = core->units};
@@ -317,10 +320,10 @@ struct op weights_begin(struct core *core);
 void weights_done(struct core *core, const struct op *op);
 
 /* An operation that the world works on part by part while the rest of the core sees one: it begins when its
- * first part is issued, and is over when its last one is. Every operation is of one chain at most, which
- * core_complete asserts; so the order in which chains are asked does not matter. The plan says of which: a
- * forward or backward is of the overlap's (which needs one shard and zero 0 or 1), of the units' (ZeRO-2 and
- * 3, one shard) or of the shards' chain, anything else of the staging's. */
+ * first part is issued, and is over when its last one is. Every operation is of one chain at most, but for a
+ * range of the overlap's, which is a chain of the shards' itself; core_complete asserts it. The plan says of
+ * which: a forward or backward is of the overlap's (which needs zero 0 or 1), of the units' (ZeRO-2 and 3, one
+ * shard) or of the shards' chain, anything else of the staging's. */
 struct chain {
         /* Returns whether `op`, a part or all of an operation, is of this chain. */
         bool (*has)(const struct core *core, const struct op *op);

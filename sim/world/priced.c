@@ -161,12 +161,12 @@ static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
                 begin_exchange(priced, rank, &group, op);
                 return true;
         }
-        const struct price_pass *pass = price_pass_of(&priced->costs->prices, rank->stage, op);
-        if (pass->collectives[op->segment].kind == KERNEL_CONTEXT_SHIFT) {
-                begin_shift(priced, rank, &group, &pass->collectives[op->segment]);
+        const struct price_behind at = price_behind(&priced->costs->prices, rank->stage, op);
+        if (at.pass->collectives[at.part].kind == KERNEL_CONTEXT_SHIFT) {
+                begin_shift(priced, rank, &group, &at.pass->collectives[at.part]);
                 return true;
         }
-        end_all(lane, &group, tensor_of(priced, group.ranks, pass, op->segment));
+        end_all(lane, &group, tensor_of(priced, group.ranks, at.pass, at.part));
         return true;
 }
 
@@ -427,7 +427,7 @@ static double imbalance(const struct price_list *prices, const struct sim_rank *
         return price_imbalance(prices, rank->stage, op, price_load(prices, rank->stage, op, member));
 }
 
-/* Says of a part of a forward or backward whether another follows, and how far it brings gradients. */
+/* Says of a part of a forward or backward whether another follows, and how far a range brings gradients. */
 static void compute(const struct price_list *prices, struct sim_lane *lane)
 {
         struct op *op = &lane->now.op;
@@ -435,16 +435,17 @@ static void compute(const struct price_list *prices, struct sim_lane *lane)
         const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
         sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op) +
                                     (pass ? imbalance(prices, lane->rank, op) : 0));
-        if (!pass || op->count > 0) { /* a span of layers has no collectives in it */
-                price_widen(prices, stage, op);
+        op->more = false;
+        if (!pass)
                 return;
-        }
-        op->more = price_more(prices, stage, op);
-        const struct kernel *collectives = price_pass_of(prices, stage, op)->collectives;
-        if (op->more && collectives) {
-                op->group = price_group(collectives[op->segment].kind);
-                op->beside = collectives[op->segment].beside;
-                op->joins = collectives[op->segment].kind == KERNEL_JOIN;
+        price_widen(prices, stage, op);
+        const struct price_behind behind = price_behind(prices, stage, op);
+        op->more = behind.pass != NULL;
+        if (op->more && behind.pass->collectives) {
+                const struct kernel *collective = &behind.pass->collectives[behind.part];
+                op->group = price_group(collective->kind);
+                op->beside = collective->beside;
+                op->joins = collective->kind == KERNEL_JOIN;
         }
 }
 

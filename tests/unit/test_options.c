@@ -156,8 +156,6 @@ static const struct {
         {GOOD "--zero 3 --dp 2 --overlap-allreduce", 2, RV_EPLAN,
          "--overlap-allreduce is for --zero 0 and 1: with --zero 3 gradients are reduce-scattered beside "
          "backwards anyway, layer by layer"},
-        {GOOD "--tp 2 --dp 2 --overlap-allreduce", 4, RV_ENOTBUILT,
-         "--overlap-allreduce with --tp above 1 is not built yet"},
         {GOOD "--schedule gpipe --deferred-layers 2", 1, RV_EPLAN,
          "--deferred-layers 2 is for schedules whose backward is in two parts, not gpipe"},
         {GOOD "--schedule zero-bubble --deferred-layers 0", 1, RV_EINPUT,

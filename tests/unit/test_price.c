@@ -153,7 +153,7 @@ static void the_parts_of_an_operation_add_up_to_its_pass(void **state)
                                                 .parts = OP_INPUT_GRADIENT | OP_WEIGHT_GRADIENT};
                                 const int stage = i % list.pp;
                                 double seconds = price_operation(&list, stage, &op);
-                                for (; price_more(&list, stage, &op);
+                                for (; price_behind(&list, stage, &op).pass;
                                      seconds += price_operation(&list, stage, &op))
                                         op.segment++;
                                 assert_int_equal(op.segment + 1, price_pass_of(&list, stage, &op)->parts);

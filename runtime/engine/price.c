@@ -733,7 +733,7 @@ double price_operation(const struct price_list *list, int stage, const struct op
         case OP_NORM:
                 return price->norm;
         case OP_CHECK_OVERFLOW:
-                return check_seconds(price, op->count);
+                return check_seconds(&list->stages[stage], op->count); /* of a chunk's gradients, too */
         case OP_CLEAR: /* after all updates: nothing overflows here */
                 return price->clear;
         default:

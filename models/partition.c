@@ -610,9 +610,8 @@ static struct partition_span layers_between(const struct gpt *gpt, const struct 
         const int first = chunk * (stage->layers / stage->chunks);
         const int64_t head = partition_block_offset(gpt, stage, stage->layers);
         const int64_t begin = chunk == 0 ? 0 : partition_block_offset(gpt, stage, first);
-        struct partition_span span = {.head = begins_with_head(gpt, stage, chunk, end),
-                                      .top = stage->layers - 1,
-                                      .offset = head};
+        struct partition_span span = {
+                .head = begins_with_head(gpt, stage, chunk, end), .top = stage->layers - 1, .offset = head};
         int64_t alike;
         const int64_t replicated = partition_replicated(gpt, stage, &alike);
         if (span.head && has_copy(gpt, stage) && replicated > 0)

@@ -166,8 +166,8 @@ int partition_pieces(const struct gpt *gpt, const struct stage *stage,
  * many as it has, where they end. For stages whose experts are not spread. */
 int64_t partition_block_offset(const struct gpt *gpt, const struct stage *stage, int block);
 
-/* A range of layers that a backward goes through, from the last to the first: the loss and head, then `blocks`
- * of the stage's blocks from `top` down, then the embedding. */
+/* A range of layers that a backward goes through, from the last to the first: the loss and head, then
+ * `blocks` of the stage's blocks from `top` down, then the embedding. */
 struct partition_span {
         /* Which part of these layers' backwards is done. */
         enum kernel_part parts;
@@ -194,9 +194,9 @@ struct partition_parts partition_parts(const struct stage *stage, int deferred, 
  * `end` on are final (at first `end` is the number of the stage's parameters, and none are; of shards whose
  * memory ends with what they have alike, where that begins): as many whole layers of the chunk as it takes
  * until those from `offset` on are, 0 <= offset < end, or all that are left. [offset, end) has nothing that
- * shards have alike. Memory is in the order of layers; a tied embedding on a stage that has the head too lies at the beginning,
- * and is final at the very end. The last span of a PART_INPUT makes nothing final, and keeps the offset that
- * it was asked for. `deferred` is as above; PART_BOTH does not look at it. */
+ * shards have alike. Memory is in the order of layers; a tied embedding on a stage that has the head too lies
+ * at the beginning, and is final at the very end. The last span of a PART_INPUT makes nothing final, and
+ * keeps the offset that it was asked for. `deferred` is as above; PART_BOTH does not look at it. */
 struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int chunk,
                                      int deferred, enum kernel_part parts, int64_t end, int64_t offset);
 

@@ -337,7 +337,8 @@ static int price_units(struct pricing *pricing, const struct stage *whole, struc
         int all = 0, rc = 0;
         for (int i = 0; i < PRICE_UNITS * LAYER_PASSES; i++) {
                 const struct stage unit = alone(pricing, whole, i / LAYER_PASSES);
-                const int found = count_collectives(pricing->workload, &unit, (enum layer_pass)(i % LAYER_PASSES));
+                const int found =
+                        count_collectives(pricing->workload, &unit, (enum layer_pass)(i % LAYER_PASSES));
                 all = found < 0 || all < 0 ? -1 : all + found;
         }
         struct unit_arrays at = {0};

@@ -140,8 +140,8 @@ const struct price_pass *price_pass_of(const struct price_list *list, int stage,
 
 /* The layers that a range of a last backward works on (runtime/sched/overlap.c), in the order of work, as far
  * as they are alike: `times` layers, each as `pass` has it. Stores them in `layers`, and returns how many
- * there are; op->count must not be 0. Their collectives follow each other; what one layer does behind its last
- * collective and the next one before its first is one part. */
+ * there are; op->count must not be 0. Their collectives follow each other; what one layer does behind its
+ * last collective and the next one before its first is one part. */
 struct price_layers {
         const struct price_pass *pass;
         int times;

@@ -144,7 +144,8 @@ static bool issue_span(struct driver_real *d, const struct op *op)
         known->offset = span.offset;
         known->count = end - span.offset;
         known->further = span.more;
-        return nn_backward_span(d->nn, op->micro_batch, op->input, op->slot, op->gradient, op->deferred, &span);
+        return nn_backward_span(d->nn, op->micro_batch, op->input, op->slot, op->gradient, op->deferred,
+                                &span);
 }
 
 /* A part of a forward or backward: what follows it is known as soon as it is launched. */

@@ -68,12 +68,10 @@ struct regions regions_of(const struct plan *plan, const struct core_stage *stag
         const int64_t common = plan->overlap_allreduce ? stage->common_count : 0;
         const int64_t experts = stage->expert_parameters, begin = experts + (first ? embedding : 0);
         const enum op_group data = plan->zero == 3 ? GROUP_SHARE_DATA : GROUP_DATA;
-        struct regions regions = {.shared = is_shared(plan),
-                                  .common = common > 0,
-                                  .update = core_update_parameters(plan, all)};
+        struct regions regions = {
+                .shared = is_shared(plan), .common = common > 0, .update = core_update_parameters(plan, all)};
         struct region *region = regions.region;
-        region[REGION_OWN] =
-                region_of(plan, begin, all - experts - common - embedding, data, stage->replica);
+        region[REGION_OWN] = region_of(plan, begin, all - experts - common - embedding, data, stage->replica);
         region[REGION_EXPERTS] = region_of(plan, 0, experts, GROUP_EXPERT_DATA, stage->replica);
         if (regions.common)
                 region[REGION_COMMON] =

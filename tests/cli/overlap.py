@@ -27,6 +27,8 @@ PLANS += [(1, 2, "axonn", ZERO), (1, 3, "axonn", ZERO + ["--clip", 0]), (1, 4, "
           (3, 2, "axonn", ZERO + ["--clip", 0, "--recompute", "full"]), (2, 3, "gpipe", ZERO + MIXED + STAGED + ["--offload"]),
           (2, 2, "axonn", ZERO + ["--precision", "bf16", "--split", 1]), (2, 2, "zero-bubble", ZERO + ["--p2p", "blocking"]),
           (1, 2, "reverse-first-k", ZERO + MIXED + ["--offload", "--deferred-layers", 2])]
+SHARDS = ["--tp", 2]
+PLANS += [(1, 2, "1f1b", SHARDS + ZERO + MIXED + ["--offload", "--sequence-parallel"])]
 CHUNKS = ["--virtual-stages", 2]
 PLANS += [(2, 2, "interleaved", CHUNKS + ["--clip", 0]), (2, 2, "interleaved", CHUNKS + ZERO + MIXED + ["--offload", "--recompute", "layer"])]
 SUMS = ("all-reduce", "reduce-scatter")
@@ -34,11 +36,12 @@ OVERLAP = "--overlap-allreduce"
 
 
 def train(folder, pp, dp, schedule, *more):
+    ranks = pp * dp * (2 if "--tp" in more else 1)
     log, trace, report, checkpoint = (os.path.join(folder, name) for name in ("log.csv", "trace.json", "report.json", "checkpoint.safetensors"))
     status, _, err = ranvier.run(
         ["train", "tiny", "--data", os.path.join(folder, "text.txt"), "--pp", pp, "--dp", dp, "--schedule", schedule,
          "--micro-batch-size", 1, "--batch-size", 12, "--steps", 12, "--lr", 3e-3, "--log", log, "--trace", trace, "--report", report,
-         "--checkpoint", checkpoint, *more], pp * dp)
+         "--checkpoint", checkpoint, *more], ranks)
     if status:
         return err, [], None
     with open(checkpoint, "rb") as file:

@@ -27,8 +27,8 @@ PLANS = [
     (2, 1, 2, "interleaved", ("--virtual-stages", 2, *SPLIT)), (2, 1, 2, "interleaved", ("--virtual-stages", 2)),
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (1, 2, 2, "axonn", ("--order", "replicas", "--allreduce", "staged", *SPLIT)),
     (2, 1, 2, "gpipe", ("--offload-activations", *SPLIT)), (1, 1, 4, "gpipe", ("--offload-activations", "--recompute", "selective")),
-    (1, 1, 2, "axonn", (*OVERLAP, "--recompute", "full")), (2, 1, 2, "1f1b", ("--tp-overlap", 3, "--fusion", "off")), (1, 2, 2, "axonn", OVERLAP),
-    (2, 1, 2, "zero-bubble", ()), (2, 1, 4, "zero-bubble-h2", SPLIT), (2, 2, 2, "reverse-first-k", ("--deferred-layers", 1, *SPLIT)),
+    (1, 1, 2, "axonn", (*OVERLAP, "--recompute", "full")), (2, 1, 2, "1f1b", ("--tp-overlap", 3, "--fusion", "off")), (1, 2, 2, "axonn", (*OVERLAP, "--overlap-allreduce", *BUCKETS)),
+    (2, 1, 2, "zero-bubble", ()), (2, 1, 4, "zero-bubble-h2", SPLIT), (2, 2, 2, "reverse-first-k", ("--deferred-layers", 1, "--overlap-allreduce", *BUCKETS, *SPLIT)),
     (2, 1, 2, "zero-bubble", ("--recompute", "full", "--p2p", "blocking", *SPLIT)), (1, 1, 2, "fast-forward", ()),
 ]
 LLAMA_TOLERANCE = 1e-6
@@ -37,7 +37,7 @@ LLAMA_TOLERANCE = 1e-6
 SEEDS, ONE_ROW = (1, 2, 3), 1e-3
 LLAMA_PLANS = [
     (1, 1, 2, "axonn", ()), (1, 1, 4, "axonn", SPLIT), (2, 1, 2, "1f1b", ()), (2, 1, 4, "1f1b", SPLIT), (2, 2, 2, "1f1b", ()),
-    (4, 2, 1, "axonn", ("--overlap-allreduce",)), (1, 2, 2, "axonn", (*SPLIT, *BUCKETS)), (1, 1, 2, "axonn", ("--fusion", "off", *SPLIT)),
+    (4, 2, 1, "axonn", ("--overlap-allreduce",)), (1, 2, 2, "axonn", ("--overlap-allreduce", *SPLIT, *BUCKETS)), (1, 1, 2, "axonn", ("--fusion", "off", *SPLIT)),
     (1, 1, 4, "axonn", ("--recompute", "full", *SPLIT)), (2, 1, 2, "interleaved", ("--virtual-stages", 2, *SPLIT)),
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (2, 1, 1, "zero-bubble", ()),
     (1, 1, 4, "axonn", OVERLAP), (3, 1, 2, "axonn", ("--pipeline-limit", 5)), (4, 1, 2, "axonn", ("--messages", "staged", *SPLIT)),
@@ -130,7 +130,7 @@ def streams(path):
         what = event["args"]
         if what["batch"] == first:
             lanes.setdefault((event["pid"], event["tid"]), []).append(
-                tuple(what.get(key) for key in ("kind", "of", "segment", "chunk", "micro_batch", "bucket", "bytes")))
+                tuple(what.get(key) for key in ("kind", "of", "range", "segment", "chunk", "micro_batch", "bucket", "bytes")))
     return lanes
 
 
@@ -233,7 +233,7 @@ def main():
         llama = llama_of(folder)
         unfused = ("--fusion", "off")
         check_report(tap, folder, "tiny", (2, 1, 2), "1f1b", (*SPLIT, *unfused))
-        check_report(tap, folder, "tiny", (1, 2, 2), "axonn", ("--precision", "mixed", "--offload", *unfused))
+        check_report(tap, folder, "tiny", (1, 2, 2), "axonn", ("--precision", "mixed", "--offload", "--overlap-allreduce", *BUCKETS, *unfused))
         check_report(tap, folder, "tiny", (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "layer", *SPLIT, *unfused))
         check_report(tap, folder, "tiny", (2, 1, 2), "1f1b", (*OVERLAP, *unfused))
         check_report(tap, folder, llama, (2, 1, 2), "1f1b", (*OVERLAP, "--recompute", "full", *half))
@@ -242,7 +242,7 @@ def main():
         check_report(tap, folder, llama, (3, 1, 2), "axonn", (*SPLIT, *half))
         check_report(tap, folder, "tiny", (2, 1, 2), "reverse-first-k", (*SPLIT, *unfused, "--deferred-layers", 1))
         check_report(tap, folder, llama, (2, 1, 2), "gpipe", ("--offload-activations", *SPLIT, *half))
-        check_report(tap, folder, llama, (1, 2, 2), "axonn", ("--offload", *half))
+        check_report(tap, folder, llama, (1, 2, 2), "axonn", ("--offload", "--overlap-allreduce", "--zero", 1, *BUCKETS, *SPLIT, *half))
         check_report(tap, folder, llama, (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "full", *half))
     tap.end()
 

@@ -95,6 +95,13 @@ static int stage_of(const struct search *s, int r)
         return s->alone >= 0 ? s->alone : plan_stage(&s->plan, r);
 }
 
+/* What shards have alike is the last parameter, but for the last stage's copy of an embedding. */
+static int64_t common_offset(const struct search *s, int r)
+{
+        const bool copy = s->plan.tied && s->plan.pp > 1 && stage_of(s, r) == s->plan.pp - 1;
+        return s->parameters - 1 - (copy ? s->plan.embedding_parameters : 0);
+}
+
 static struct core_stage part_of(const struct search *s, int r)
 {
         return (struct core_stage){
@@ -102,7 +109,10 @@ static struct core_stage part_of(const struct search *s, int r)
                 .parameters = s->parameters,
                 .expert_parameters = s->plan.ep > 1,
                 .slot_bytes = 1,
+                .replicated_offset = common_offset(s, r),
                 .replicated_count = s->plan.sequence_parallel,
+                .common_offset = common_offset(s, r),
+                .common_count = s->plan.tp > 1,
                 .replica = plan_replica(&s->plan, r),
                 .shard = plan_shard(&s->plan, r),
                 .units = {.blocks = s->blocks, .tied = s->tied_units, .embedding = 1, .block = 1, .head = 1}};
@@ -860,6 +870,32 @@ static void no_interleaving_of_overlapped_sums_of_chunks_deadlocks(void **state)
         assert_true(states > 1000);
 }
 
+/* Two shards of each of two replicas: sums of these beside parts of a last backward, between which shards
+ * sum. */
+static void no_interleaving_of_overlapped_sums_of_shards_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 16; variant++) {
+                struct plan plan = small_plan();
+                plan.policy = three[variant % 3];
+                plan.tp = plan.dp = 2;
+                plan.micro_batches = 1;
+                plan.overlap_allreduce = true;
+                plan.zero = variant & 1;
+                plan.mixed = variant & 2;
+                plan.sequence_parallel = variant & 4;
+                plan.stage_allreduce = variant & 8;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 3,
+                                                     .ranks = 4,
+                                                     .alone = -1,
+                                                     .overflow = plan.mixed && variant & 8});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 1000);
+}
+
 /* Zero: two replicas of one stage in every order, and of two stages that share an embedding. */
 static void no_interleaving_of_shared_updates_deadlocks(void **state)
 {
@@ -989,6 +1025,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_shared_updates_deadlocks),
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_deadlocks),
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_of_chunks_deadlocks),
+                cmocka_unit_test(no_interleaving_of_overlapped_sums_of_shards_deadlocks),
                 cmocka_unit_test(no_interleaving_of_gathered_units_deadlocks),
                 cmocka_unit_test(no_interleaving_of_reduced_units_deadlocks),
                 cmocka_unit_test(no_interleaving_of_hybrid_shards_deadlocks),

@@ -136,7 +136,8 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         const int64_t N = (int64_t)work->micro_batch_size * work->seq_len, e = work_element_bytes(work);
         const bool scattered = work->sequence_parallel && stage->shards > 1;
         const int64_t rows = scattered ? N / stage->shards : N; /* that a shard has of what is not split */
-        const int64_t wide_e = e > 4 ? e : 4;                   /* of what is never stored in 16 bits */
+        const int64_t columns = gpt->n_embd / work_shards_x(work);
+        const int64_t wide_e = e > 4 ? e : 4; /* of what is never stored in 16 bits */
         const int64_t parameters = partition_parameters(gpt, stage);
         const int64_t sharded = plan->shard_parameters ? plan->shard_parameters : parameters;
         const int64_t kept = memory_aligned((plan->gathered ? sharded : parameters) * e);
@@ -146,7 +147,7 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .embedded = stage->first ? bytes.slot[LAYER_EMBEDDING] : 0,
                 .block = slot_block(gpt, stage, &bytes),
                 .head = stage->last ? bytes.slot[LAYER_HEAD] : 0,
-                .message = memory_aligned(rows * gpt->n_embd * e),
+                .message = memory_aligned(rows * columns * e),
                 .workspace = workspace(gpt, &bytes, stage, parted),
                 .work_scalars = memory_aligned(MEMORY_SCALARS * (int64_t)sizeof(double)),
                 .deferred_embedded = stage->first && !bytes.output_lent ? bytes.slot[LAYER_EMBEDDING] : 0,

@@ -39,6 +39,36 @@ struct stage partition_shard(const struct stage *stage, int shards, int shard)
         return part;
 }
 
+struct stage partition_grid(const struct stage *stage, int x, int y, int z, int shard)
+{
+        struct stage part = partition_shard(stage, x * y * z, shard);
+        part.shards_x = x;
+        part.shards_z = z;
+        return part;
+}
+
+/* How many shards lie along the axes of their grid. */
+static int along_x(const struct stage *stage)
+{
+        return stage->shards_x > 1 ? stage->shards_x : 1;
+}
+
+static int along_z(const struct stage *stage)
+{
+        return stage->shards_z > 1 ? stage->shards_z : 1;
+}
+
+static int along_y(const struct stage *stage)
+{
+        return stage->shards / (along_x(stage) * along_z(stage));
+}
+
+/* Which of those along y a shard is. */
+static int place_y(const struct stage *stage)
+{
+        return stage->shard / along_x(stage) % along_y(stage);
+}
+
 struct stage partition_experts(const struct stage *stage, int ranks, int rank)
 {
         assert(ranks >= 1 && 0 <= rank && rank < ranks);
@@ -56,12 +86,12 @@ static int spread_of(const struct stage *stage)
 
 int partition_vocabulary(const struct gpt *gpt, const struct stage *stage)
 {
-        return (gpt->vocab_size + stage->shards - 1) / stage->shards;
+        return (gpt->vocab_size + along_y(stage) - 1) / along_y(stage);
 }
 
 int partition_first_token(const struct gpt *gpt, const struct stage *stage)
 {
-        return partition_vocabulary(gpt, stage) * stage->shard;
+        return partition_vocabulary(gpt, stage) * place_y(stage);
 }
 
 struct stage partition_interleaved(const struct gpt *gpt, int stages, int chunks, int index)
@@ -95,6 +125,8 @@ struct stage partition_chunk(const struct stage *stage, int chunk)
                 .last = stage->last && chunk == stage->chunks - 1,
                 .shards = stage->shards,
                 .shard = stage->shard,
+                .shards_x = stage->shards_x,
+                .shards_z = stage->shards_z,
                 .expert_ranks = stage->expert_ranks,
                 .expert_rank = stage->expert_rank,
                 .context_rank = stage->context_rank,
@@ -201,19 +233,24 @@ static int part_of(int whole, int shards)
         return (whole + shards - 1) / shards;
 }
 
-static int rows_of(const struct program_tensor *whole, int shards)
+static int rows_of(const struct program_tensor *whole, const struct stage *stage)
 {
-        return whole->split == TENSOR_ROWS ? part_of(whole->rows, shards) : whole->rows;
+        const int y = whole->split == TENSOR_ROWS ? along_y(stage) : 1;
+        return part_of(whole->rows, y * (whole->split_x == TENSOR_ROWS ? along_x(stage) : 1));
 }
 
-static int cols_of(const struct program_tensor *whole, int shards)
+static int cols_of(const struct program_tensor *whole, const struct stage *stage)
 {
-        return whole->split == TENSOR_COLS ? part_of(whole->cols, shards) : whole->cols;
+        const int y = whole->split == TENSOR_COLS ? along_y(stage) : 1;
+        return part_of(whole->cols, y * (whole->split_x == TENSOR_COLS ? along_x(stage) : 1));
 }
 
-static int64_t tensor_elements(const struct program_tensor *whole, int shards)
+/* Of a matrix the part that a shard of those along z has. */
+static int64_t tensor_elements(const struct program_tensor *whole, const struct stage *stage)
 {
-        return (int64_t)rows_of(whole, shards) * cols_of(whole, shards);
+        const int64_t elements = (int64_t)rows_of(whole, stage) * cols_of(whole, stage);
+        const int z = whole->matrix ? along_z(stage) : 1;
+        return (elements + z - 1) / z;
 }
 
 /* How many copies a rank of a stage has. */
@@ -225,14 +262,16 @@ static int copies_of(const struct program_tensor *whole, const struct stage *sta
 /* Of all copies that a rank has. */
 static int64_t elements_of(const struct program_tensor *whole, const struct stage *stage)
 {
-        return tensor_elements(whole, stage->shards) * copies_of(whole, stage);
+        return tensor_elements(whole, stage) * copies_of(whole, stage);
 }
 
 static enum place place_of(const struct program_tensor *whole, const struct stage *stage)
 {
         if (whole->copies > 1 && spread_of(stage) > 1)
                 return PLACE_EXPERTS;
-        if (stage->shards == 1 || whole->split != TENSOR_WHOLE)
+        if (along_z(stage) > 1 && !whole->matrix)
+                return PLACE_SUMMED;
+        if (along_y(stage) == 1 || whole->split != TENSOR_WHOLE)
                 return PLACE_SPLIT;
         return whole->summed ? PLACE_SUMMED : PLACE_REPLICATED;
 }
@@ -241,12 +280,11 @@ static enum place place_of(const struct program_tensor *whole, const struct stag
 static void add(struct list *list, const struct program_tensor *whole, const char *name, enum place place,
                 uint32_t id)
 {
-        const int shards = list->stage->shards;
         struct tensor *tensor = &list->out[list->count++];
-        *tensor = (struct tensor){.rows = rows_of(whole, shards),
-                                  .cols = cols_of(whole, shards),
+        *tensor = (struct tensor){.rows = rows_of(whole, list->stage),
+                                  .cols = cols_of(whole, list->stage),
                                   .offset = list->elements[place], /* of its place; see place_all */
-                                  .elements = tensor_elements(whole, shards),
+                                  .elements = tensor_elements(whole, list->stage),
                                   .replicated = place == PLACE_SUMMED || place == PLACE_REPLICATED,
                                   .summed = place == PLACE_SUMMED,
                                   .expert = place == PLACE_EXPERTS,
@@ -258,7 +296,7 @@ static void add(struct list *list, const struct program_tensor *whole, const cha
         tensor->whole.parts = whole->parts;
         if (whole->split != TENSOR_WHOLE)
                 tensor->whole.first = (whole->split == TENSOR_COLS ? tensor->cols : tensor->rows) /
-                                      whole->parts * list->stage->shard;
+                                      whole->parts * place_y(list->stage);
         snprintf(tensor->name, sizeof tensor->name, "%s", name);
         list->elements[place] += tensor->elements;
 }
@@ -426,10 +464,15 @@ static int64_t stage_elements(const struct gpt *gpt, const struct stage *stage, 
         return elements;
 }
 
+int64_t partition_embedding(const struct gpt *gpt, const struct stage *stage)
+{
+        return elements_of(&tensors_of(gpt, LAYER_EMBEDDING)->at[0], stage);
+}
+
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage)
 {
-        const struct program_tensor *table = &tensors_of(gpt, LAYER_EMBEDDING)->at[0];
-        return stage_elements(gpt, stage, PLACES) + (has_copy(gpt, stage) ? elements_of(table, stage) : 0);
+        return stage_elements(gpt, stage, PLACES) +
+               (has_copy(gpt, stage) ? partition_embedding(gpt, stage) : 0);
 }
 
 int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, int64_t *offset)
@@ -555,7 +598,7 @@ struct partition_products partition_products(const struct gpt *gpt)
                 const int layers = layer == LAYER_DENSE ? gpt->n_dense : gpt->n_layer - gpt->n_dense;
                 for (int i = 0; i < block->rows; i++) {
                         const struct program_tensor *tensor = &block->at[i];
-                        const int64_t elements = tensor_elements(tensor, 1) * tensor->chosen;
+                        const int64_t elements = (int64_t)tensor->rows * tensor->cols * tensor->chosen;
                         if (!tensor->matrix)
                                 continue;
                         products.all += layers * elements;

@@ -22,6 +22,8 @@ struct stage {
         bool first, last;
         /* It is number `shard` of `shards` parts of the stage's tensors; 0 of 1: all of them. */
         int shards, shard;
+        /* Where the shards are a grid: how many lie along x and z, and the rest along y; 0 stands for 1. */
+        int shards_x, shards_z;
         /* It has the experts of rank `expert_rank` of `expert_ranks`, over which those of each layer are
          * spread; 0 of 0 or 1: all of them. */
         int expert_ranks, expert_rank;
@@ -46,6 +48,12 @@ struct stage partition_stage(const struct gpt *gpt, int stages, int index);
  * model can have. */
 struct stage partition_shard(const struct stage *stage, int shards, int shard);
 
+/* Returns one shard of a stage whose shards are a grid of x times y times z (Singh et al. 2024); `shard` is
+ * its x + X (y + Y z). Those along y split the stage as above, those along x the width of the residual
+ * stream, of every tensor that has it, and each of those along z has an even part of every matrix. Norms and
+ * biases they have alike, and sum their gradients. */
+struct stage partition_grid(const struct stage *stage, int x, int y, int z, int shard);
+
 /* Returns a stage with one of `ranks` parts of each layer's experts, which ranks must divide
  * (gpt_check_experts), and all else. */
 struct stage partition_experts(const struct stage *stage, int ranks, int rank);
@@ -53,6 +61,9 @@ struct stage partition_experts(const struct stage *stage, int ranks, int rank);
 /* Returns how many elements of the flat buffer are experts' that are spread over ranks: its first ones. A
  * stage whose experts are not spread has them among the tensors of their layers, and this is 0. */
 int64_t partition_expert_parameters(const struct gpt *gpt, const struct stage *stage);
+
+/* Returns how many elements of the token embedding a shard has. */
+int64_t partition_embedding(const struct gpt *gpt, const struct stage *stage);
 
 /* Return how many rows of the token embedding a shard has, padding included, and which token is the first of
  * them. */
@@ -131,7 +142,8 @@ int64_t partition_whole_run(const struct tensor *tensor, int64_t index, int64_t 
 int64_t partition_replicated(const struct gpt *gpt, const struct stage *stage, int64_t *offset);
 
 /* Returns how many elements of these have gradients that are the sum of all shards', because each shard works
- * on other rows (sequence parallel) or other heads: the first ones, from `offset` on. */
+ * on other rows (sequence parallel) or other heads: the first ones, from `offset` on. Of a grid along z: the
+ * vectors, whose gradients are the sum of those of the shards along it. */
 int64_t partition_summed(const struct gpt *gpt, const struct stage *stage, bool sequence_parallel,
                          int64_t *offset);
 

@@ -47,6 +47,7 @@ void program_begin(struct program *p, int shards, bool sequence_parallel, int ex
         p->expert_capacity = expert_capacity;
         p->value_count = p->tensor_count = p->units = p->forward.count = p->backward.count = 0;
         p->shards = shards;
+        p->shards_x = p->shards_z = 1;
         p->sequence_parallel = sequence_parallel && shards > 1;
         p->forward_only = false;
         p->input = p->output = p->output_gradient = p->input_gradient = -1;
@@ -59,6 +60,7 @@ static int new_value(struct program *p, const char *name, enum value_role role, 
                               .type = type,
                               .axes = axes,
                               .state = STATE_WHOLE,
+                              .state_x = STATE_WHOLE,
                               .overwrites = -1,
                               .origin = -1,
                               .gradient = -1};
@@ -71,6 +73,22 @@ static int new_value(struct program *p, const char *name, enum value_role role, 
 static int activation(struct program *p, const char *name, int axes, const int64_t extent[])
 {
         return new_value(p, name, ROLE_ACTIVATION, OPERAND_STORED, axes, extent);
+}
+
+/* One of the residual stream, whose last axis shards along x share. */
+static int stream(struct program *p, const char *name, const int64_t extent[])
+{
+        const int value = activation(p, name, 3, extent);
+        p->values[value].stream = true;
+        return value;
+}
+
+/* A norm of x. */
+static int normalised(struct program *p, const char *name, int x)
+{
+        const int y = activation(p, name, p->values[x].axes, p->values[x].extent);
+        p->values[y].stream = p->values[x].stream;
+        return y;
 }
 
 static int in_place(struct program *p, int value)
@@ -88,11 +106,13 @@ static int64_t product_of(const int64_t extent[], int from, int to)
         return product;
 }
 
-/* Its first `leading` axes are the rows of a matrix; 0: it is a vector. `split`: an axis, or STATE_WHOLE. */
+/* Its first `leading` axes are the rows of a matrix; 0: it is a vector. `split`: an axis, or STATE_WHOLE;
+ * `x`: the axis that is the residual stream's columns, from 1; 0: there is none. */
 struct parameter {
         const char *layer, *what;
         int axes, leading, split;
         enum tensor_init init;
+        int x;
 };
 
 static void add_tensor(struct program *p, int value, const struct parameter *of)
@@ -111,6 +131,8 @@ static void add_tensor(struct program *p, int value, const struct parameter *of)
                                           .copies = 1,
                                           .chosen = 1};
         snprintf(tensor->name, sizeof tensor->name, "%s.%s", of->layer, of->what);
+        if (of->x)
+                tensor->split_x = of->x <= of->leading ? TENSOR_ROWS : TENSOR_COLS;
         if (of->split == STATE_WHOLE)
                 return;
         tensor->split = begin < of->leading ? TENSOR_ROWS : TENSOR_COLS;
@@ -123,12 +145,13 @@ static int parameter(struct program *p, const int64_t extent[], struct parameter
         snprintf(name, sizeof name, "%s.%s", of.layer, of.what);
         const int value = new_value(p, name, ROLE_PARAMETER, OPERAND_STORED, of.axes, extent);
         p->values[value].state = p->shards > 1 ? of.split : STATE_WHOLE;
+        p->values[value].state_x = p->shards_x > 1 && of.x ? of.x - 1 : STATE_WHOLE;
         p->values[value].gradient = new_value(p, name, ROLE_GRADIENT, OPERAND_STORED, of.axes, extent);
         add_tensor(p, value, &of);
         return value;
 }
 
-static struct program_tensor *tensor_of(struct program *p, int value)
+struct program_tensor *program_tensor_of(struct program *p, int value)
 {
         int i = 0;
         while (p->tensors[i].value != value)
@@ -176,9 +199,12 @@ static struct step *emit(struct program *p, enum kernel_kind kind, int operands,
 
 int program_input(struct program *p, int64_t B, int64_t T, int64_t C)
 {
-        p->input = new_value(p, "input", ROLE_INPUT, OPERAND_STORED, 3, (int64_t[]){B, T, C});
+        p->input = stream(p, "input", (int64_t[]){B, T, C});
+        p->values[p->input].role = ROLE_INPUT;
         if (p->sequence_parallel)
                 p->values[p->input].state = STATE_ROWS;
+        if (p->shards_x > 1)
+                p->values[p->input].state_x = 2;
         return p->input;
 }
 
@@ -197,12 +223,12 @@ int program_embedding(struct program *p, const char *table, const char *places, 
 {
         const int64_t *bt = p->values[tokens].extent;
         const int wte = parameter(p, (int64_t[]){vocabulary, C},
-                                  (struct parameter){table, "weight", 2, 1, 0, INIT_NORMAL});
+                                  (struct parameter){table, "weight", 2, 1, 0, INIT_NORMAL, 2});
         const int wpe =
                 places ? parameter(p, (int64_t[]){positions, C},
-                                   (struct parameter){places, "weight", 2, 1, STATE_WHOLE, INIT_NORMAL})
+                                   (struct parameter){places, "weight", 2, 1, STATE_WHOLE, INIT_NORMAL, 2})
                        : -1;
-        const int x = activation(p, "embedded", 3, (int64_t[]){bt[0], bt[1], C});
+        const int x = stream(p, "embedded", (int64_t[]){bt[0], bt[1], C});
         emit(p, KERNEL_EMBEDDING, 4,
              (struct view[]){token_rows(p, x), all_of(p, tokens), all_of(p, wte),
                              places ? all_of(p, wpe) : (struct view){.value = -1}});
@@ -234,11 +260,16 @@ int program_linear_of(struct program *p, int count, const struct linear_piece pi
         memcpy(w_extent, out, (size_t)outs * sizeof *out);
         memcpy(w_extent + outs, in.extent + 2, (size_t)ins * sizeof *out);
         memcpy(y_extent + 2, out, (size_t)outs * sizeof *out);
+        const bool to_stream = split >= outs; /* shards add up its results */
         const int w =
                 parameter(p, w_extent,
-                          (struct parameter){pieces[0].name, "weight", outs + ins, outs, split, INIT_NORMAL});
+                          (struct parameter){pieces[0].name, "weight", outs + ins, outs, split, INIT_NORMAL,
+                                             to_stream   ? 1
+                                             : in.stream ? outs + ins
+                                                         : 0});
         split_tensor(p, count, pieces, "weight");
         const int y = activation(p, pieces[0].name, 2 + outs, y_extent);
+        p->values[y].stream = to_stream;
         emit(p, KERNEL_MATMUL, 3,
              (struct view[]){token_rows(p, x), view(w, axes_between(outs, outs + ins), axes_between(0, outs)),
                              token_rows(p, y)});
@@ -257,7 +288,7 @@ static struct program_tensor *weight_of(struct program *p, int y)
         int s = p->forward.count - 1;
         while (p->forward.at[s].kind != KERNEL_MATMUL || p->forward.at[s].view[2].value != y)
                 s--;
-        return tensor_of(p, p->forward.at[s].view[1].value);
+        return program_tensor_of(p, p->forward.at[s].view[1].value);
 }
 
 /* Of a product's result: a bias, split as the product's weight is where that is split by its outputs. */
@@ -266,9 +297,9 @@ static int bias_of(struct program *p, const char *name, int y)
         const struct value of = p->values[y];
         const struct program_tensor *weight = weight_of(p, y);
         const int axes = of.axes - 2, split = weight->axis;
-        return parameter(
-                p, of.extent + 2,
-                (struct parameter){name, "bias", axes, 0, split < axes ? split : STATE_WHOLE, INIT_ZERO});
+        return parameter(p, of.extent + 2,
+                         (struct parameter){name, "bias", axes, 0, split < axes ? split : STATE_WHOLE,
+                                            INIT_ZERO, of.stream});
 }
 
 int program_bias_of(struct program *p, int count, const struct linear_piece pieces[], int y)
@@ -322,7 +353,8 @@ int program_residual(struct program *p, int y, int x)
 static int norm_vector(struct program *p, const char *name, const char *what, int x, enum tensor_init init)
 {
         const struct value of = p->values[x];
-        return parameter(p, of.extent + 2, (struct parameter){name, what, of.axes - 2, 0, STATE_WHOLE, init});
+        return parameter(p, of.extent + 2,
+                         (struct parameter){name, what, of.axes - 2, 0, STATE_WHOLE, init, of.stream});
 }
 
 int program_layernorm(struct program *p, const char *name, int x)
@@ -330,7 +362,7 @@ int program_layernorm(struct program *p, const char *name, int x)
         const struct value of = p->values[x];
         const int w = norm_vector(p, name, "weight", x, INIT_ONE),
                   b = norm_vector(p, name, "bias", x, INIT_ZERO);
-        const int y = activation(p, name, of.axes, of.extent);
+        const int y = normalised(p, name, x);
         const int stats = new_value(p, "stats", ROLE_ACTIVATION, OPERAND_REAL, 3,
                                     (int64_t[]){of.extent[0], of.extent[1], 2});
         emit(p, KERNEL_LAYERNORM, 5,
@@ -343,7 +375,7 @@ int program_rmsnorm(struct program *p, const char *name, int x, double epsilon)
 {
         const struct value of = p->values[x];
         const int w = norm_vector(p, name, "weight", x, INIT_ONE);
-        const int y = activation(p, name, of.axes, of.extent);
+        const int y = normalised(p, name, x);
         const int rstd = new_value(p, "rstd", ROLE_ACTIVATION, OPERAND_REAL, 2, of.extent);
         emit(p, KERNEL_RMSNORM, 4,
              (struct view[]){token_rows(p, y), all_of(p, rstd), token_rows(p, x), vector(p, w)})
@@ -357,7 +389,7 @@ int program_head_norms(struct program *p, const char *queries, const char *keys,
         const int64_t *e = p->values[qkv].extent, hs = e[3];
         const struct linear_piece pieces[] = {{queries, hs}, {keys, hs}};
         const int w = parameter(p, (int64_t[]){2, hs},
-                                (struct parameter){queries, "weight", 2, 0, STATE_WHOLE, INIT_ONE});
+                                (struct parameter){queries, "weight", 2, 0, STATE_WHOLE, INIT_ONE, 0});
         p->tensors[p->tensor_count - 1].summed = true;
         split_tensor(p, 2, pieces, "weight");
         const int y = activation(p, "normalised", 4, e);
@@ -395,7 +427,7 @@ static int expert_matrices(struct program *p, const struct program_experts *e, i
 {
         const int first = p->tensor_count, split = 2;
         const int w = parameter(p, extent,
-                                (struct parameter){pieces[0].name, "weight", axes, axes - 1, split, init});
+                                (struct parameter){pieces[0].name, "weight", axes, axes - 1, split, init, 0});
         p->tensors[first].parts = 1; /* an expert's own, of which shards have equal parts */
         split_tensor(p, count, pieces, "weight");
         for (int i = first; i < p->tensor_count; i++) {
@@ -443,9 +475,9 @@ static struct view correction_of(struct program *p, const struct program_experts
         const int64_t count = e->count;
         if (!e->correction)
                 return (struct view){.value = -1};
-        return vector(p,
-                      parameter(p, &count,
-                                (struct parameter){e->router, e->correction, 1, 0, STATE_WHOLE, INIT_ZERO}));
+        return vector(
+                p, parameter(p, &count,
+                             (struct parameter){e->router, e->correction, 1, 0, STATE_WHOLE, INIT_ZERO, 0}));
 }
 
 static struct order route(struct program *p, const struct program_experts *e, int x)
@@ -648,13 +680,14 @@ void program_finish(struct program *p, bool fused)
         program_shard_forward(p);
         if (fused)
                 program_fuse(p, &p->forward);
-        if (p->forward_only)
-                return;
-        program_backward(p);
-        program_shard_backward(p);
-        if (fused)
-                program_fuse(p, &p->backward);
-        program_context(p);
+        if (!p->forward_only) {
+                program_backward(p);
+                program_shard_backward(p);
+                if (fused)
+                        program_fuse(p, &p->backward);
+                program_context(p);
+        }
+        program_share(p);
 }
 
 /* ---- what steps read and write ---- */
@@ -692,12 +725,13 @@ static int64_t extent_of(const struct program *p, const struct value *value, uns
 {
         int64_t extent = 1;
         const bool tokens = value->role != ROLE_PARAMETER && value->role != ROLE_GRADIENT &&
-                            (set & TOKEN_AXES) == TOKEN_AXES;
+                            value->role != ROLE_GATHERED && (set & TOKEN_AXES) == TOKEN_AXES;
         for (int axis = 0; axis < value->axes; axis++) {
                 if (!(set & bit(axis)) || (tokens && rows && axis < 2))
                         continue;
-                extent *= value->state == axis ? (value->extent[axis] + p->shards - 1) / p->shards
-                                               : value->extent[axis];
+                const int shards =
+                        (value->state == axis ? p->shards : 1) * (value->state_x == axis ? p->shards_x : 1);
+                extent *= (value->extent[axis] + shards - 1) / shards;
         }
         if (tokens && rows)
                 extent *= rows;
@@ -762,7 +796,8 @@ static struct kernel collective_kernel(const struct program *p, const struct ste
                 return (struct kernel){.kind = step->kind, .batch = 1};
         /* All rows of tokens, whoever of the two has them. */
         const bool scattered = p->values[step->view[0].value].state == STATE_ROWS ||
-                               step->kind == KERNEL_CONTEXT_REDUCE_SCATTER;
+                               step->kind == KERNEL_CONTEXT_REDUCE_SCATTER ||
+                               step->kind == KERNEL_TENSOR_Z_REDUCE_SCATTER;
         const struct view *v = &step->view[scattered ? 1 : 0];
         const struct value *value = &p->values[v->value];
         const int matrices = step->kind == KERNEL_CONTEXT_SHIFT && step->view[2].value >= 0 ? 2 : 1;

@@ -40,6 +40,7 @@ enum value_role {
         ROLE_FLOW,       /* the gradient of an activation */
         ROLE_PARAMETER,
         ROLE_GRADIENT, /* of a parameter: every step adds to it */
+        ROLE_GATHERED, /* of all shards of a grid, in one pass: a parameter, its gradient, sums of a norm */
         ROLE_NUMBER    /* the loss */
 };
 
@@ -63,6 +64,10 @@ struct value {
          * (B,H,T). */
         int64_t extent[VALUE_AXES];
         int state;
+        /* Of a grid of shards: how those along x hold it, as `state` says it of those along y. */
+        int state_x;
+        /* It is of the residual stream, whose columns the shards along x share. */
+        bool stream;
         /* The value whose memory this one takes over in place; -1: it has its own. */
         int overwrites;
         /* The value of which a collective made this one; to an adjoint they are the same. -1: none. */
@@ -90,8 +95,8 @@ struct program_tensor {
         char name[VALUE_NAME];
         short value;
         bool matrix;
-        int rows, cols; /* of all shards together */
-        enum tensor_split split;
+        int rows, cols;                   /* of all shards together */
+        enum tensor_split split, split_x; /* over all shards or, of a grid, those along y; and along x */
         int axis;  /* the axis of the value of which shards have parts; or STATE_WHOLE */
         int parts; /* equal parts of what is split, each of which is split by itself (q, k and v: 3) */
         /* Shards have all of it, but each works with it on other heads: its gradient is the sum of theirs. */
@@ -148,7 +153,8 @@ struct program {
         int value_count, units;
         struct program_tensor tensors[PROGRAM_TENSORS]; /* in the order in which the family makes them */
         int tensor_count;
-        int shards;
+        int shards; /* of a grid: along y */
+        int shards_x, shards_z;
         bool sequence_parallel;
         int expert_ranks;       /* over which experts are spread; 1: this rank has them all */
         double expert_capacity; /* see struct work */
@@ -165,7 +171,7 @@ struct program {
 
 /* Empties a program and sets how many shards share the layer, over how many ranks, whose tokens are not
  * the same, its experts are spread, and how many ranks have parts of the same sequences. Sequence parallel is
- * of several shards only. */
+ * of several shards only. The shards are no grid, unless shards_x and shards_z are set after it. */
 void program_begin(struct program *, int shards, bool sequence_parallel, int expert_ranks,
                    double expert_capacity, int context_ranks, bool context_gathers);
 
@@ -279,6 +285,10 @@ void program_loss(struct program *, const char *name, int x, int64_t vocabulary,
 void program_shard_forward(struct program *);
 void program_shard_backward(struct program *);
 
+/* Where shards share matrices along z: adds the all-gathers of those before the steps that read them, and
+ * reduce-scatters of their gradients. */
+void program_share(struct program *);
+
 /* Replaces, in a list of steps, a product and what follows it in place by one kernel, with the LayerNorm
  * behind it if there is one, and attention's scores, softmax and product with the values by one. */
 void program_fuse(struct program *, struct steps *);
@@ -292,8 +302,8 @@ void program_backward(struct program *);
 void program_context(struct program *);
 
 /* Runs all of these on a program whose forward is built: the collectives of the forward, its fused kernels
- * (if `fused`), the backward, the collectives of that, its fused kernels (if `fused`), and what parts of
- * sequences need. */
+ * (if `fused`), the backward, the collectives of that, its fused kernels (if `fused`), what parts of
+ * sequences need, and the collectives of matrices. */
 void program_finish(struct program *, bool fused);
 
 /* Whether an activation of the forward is stored for the backward; else the steps that make it run again. */
@@ -369,6 +379,9 @@ int64_t program_axis(const struct program *, int value, int axis);
 /* Returns the kernel that a step is, with its shape on one shard and tensors stored as `dtype`. If `rows` is
  * not 0, the step is run for a chunk of so many rows of tokens. Collectives never run in chunks. */
 struct kernel program_kernel(const struct program *, const struct step *, enum dtype dtype, int64_t rows);
+
+/* Returns the row of a parameter's first tensor. */
+struct program_tensor *program_tensor_of(struct program *, int value);
 
 /* Whether a step writes its i-th operand. */
 bool step_writes(const struct step *, int i);

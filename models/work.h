@@ -23,6 +23,9 @@ struct work {
         bool fused;
         /* The number of shards that each layer's matrices are split into; at least 1. */
         int tp;
+        /* Where they are a grid: how many of them share the residual stream's columns (x), and how many have
+         * micro_batch_size sequences each of a micro-batch and share matrices (z); 0 stands for 1. */
+        int tp_x, tp_z;
         /* The number of ranks over which the experts of a layer are spread; 0 stands for 1. */
         int ep;
         /* Then: memory for the rows of a rank's experts, as a multiple of an even share of them; 0: for all
@@ -46,6 +49,15 @@ struct work {
 static inline enum recompute work_recomputation(const struct work *work)
 {
         return work->recompute == RECOMPUTE_SELECTIVE && work->fused ? RECOMPUTE_NONE : work->recompute;
+}
+/* Return the extents of the grid of shards: along x and z, and what is left of them, along y. */
+static inline int work_shards_x(const struct work *work)
+{
+        return work->tp_x > 1 ? work->tp_x : 1;
+}
+static inline int work_shards_z(const struct work *work)
+{
+        return work->tp_z > 1 ? work->tp_z : 1;
 }
 /* Returns the number of ranks over which experts are spread. */
 static inline int work_expert_ranks(const struct work *work)

@@ -24,8 +24,12 @@ int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, con
 static void derive(struct program *program, enum layer layer, const struct gpt *gpt, const struct work *work,
                    int shards)
 {
-        program_begin(program, shards, work->sequence_parallel, work_expert_ranks(work),
+        const int x = work_shards_x(work), z = work_shards_z(work);
+        assert(shards % (x * z) == 0);
+        program_begin(program, shards / (x * z), work->sequence_parallel, work_expert_ranks(work),
                       work->expert_capacity, work_context_ranks(work), work->cp_gathers);
+        program->shards_x = x;
+        program->shards_z = z;
         family_build(program, layer, gpt, work);
         program_finish(program, work->fused);
 }
@@ -34,6 +38,7 @@ void workload_init(struct workload *w, const struct gpt *gpt, const struct work 
 {
         const struct stage whole = {.stages = 1, .chunks = 1, .shards = shards};
         w->work = *work;
+        w->shards = shards;
         w->dense = gpt->n_dense;
         w->loss_rows = workload_loss_rows(gpt, &whole, work);
         for (int layer = 0; layer < LAYERS; layer++)
@@ -129,7 +134,7 @@ static int64_t block_slot(const struct workload *w, enum layer layer, bool kept[
             (w->dense > 0 && touches_input(w, LAYER_DENSE)))
                 first[p->output] = true;
         for (int value = 0; value < PROGRAM_VALUES; value++) {
-                rest[value] = kept[value] && !first[value] && p->shards == 1;
+                rest[value] = kept[value] && !first[value] && w->shards == 1;
                 first[value] = kept[value] && !rest[value];
         }
         const int64_t begin = program_bytes(p, first, work_element_bytes(&w->work), offset);
@@ -259,15 +264,15 @@ static bool same_work(const struct work *a, const struct work *b)
                a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
                a->tp_overlap == b->tp_overlap && work_expert_ranks(a) == work_expert_ranks(b) &&
                a->expert_capacity == b->expert_capacity && work_context_ranks(a) == work_context_ranks(b) &&
-               a->cp_gathers == b->cp_gathers && a->logits_bytes == b->logits_bytes;
+               a->cp_gathers == b->cp_gathers && work_shards_x(a) == work_shards_x(b) &&
+               work_shards_z(a) == work_shards_z(b) && a->logits_bytes == b->logits_bytes;
 }
 
 const struct workload *workloads_get(struct workloads *table, const struct gpt *gpt, const struct work *work,
                                      int shards)
 {
         for (int i = 0; i < table->count; i++)
-                if (same_work(&table->at[i]->work, work) &&
-                    table->at[i]->program[LAYER_BLOCK].shards == shards)
+                if (same_work(&table->at[i]->work, work) && table->at[i]->shards == shards)
                         return table->at[i];
         struct workload **at = realloc(table->at, (size_t)(table->count + 1) * sizeof(struct workload *));
         if (!at)
@@ -402,7 +407,7 @@ static int list_forward(const struct workload *w, const struct stage *stage, enu
                         struct kernel *out)
 {
         struct list list = begin(w, out);
-        assert(stage->shards == w->program[LAYER_BLOCK].shards);
+        assert(stage->shards == w->shards);
         if (stage->first)
                 add_pass(&list, w, LAYER_EMBEDDING, PASS_FORWARD);
         add_blocks(&list, w, PASS_FORWARD, stage);
@@ -420,7 +425,7 @@ int workload_list_backward(const struct workload *w, const struct stage *stage, 
                            struct kernel *out)
 {
         struct list list = begin(w, out);
-        assert(stage->shards == w->program[LAYER_BLOCK].shards);
+        assert(stage->shards == w->shards);
         if (stage->last)
                 add_pass(&list, w, LAYER_HEAD, (enum layer_pass)parts);
         add_blocks(&list, w, (enum layer_pass)parts, stage);
@@ -469,7 +474,7 @@ struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, en
 {
         int64_t counted = partition_parameters(gpt, stage);
         if (gpt->tied && stage->last && !stage->first)
-                counted -= (int64_t)partition_vocabulary(gpt, stage) * gpt->n_embd;
+                counted -= partition_embedding(gpt, stage);
         if (stage->shard > 0)
                 counted -= partition_replicated(gpt, stage, NULL);
         if (stage->expert_rank > 0)
@@ -532,7 +537,7 @@ static double block_flops(const struct gpt *gpt, enum layer layer, const struct 
 int workload_balanced(const struct gpt *gpt, const struct work *work, int stages)
 {
         struct work whole = *work;
-        whole.tp = 1;
+        whole.tp = whole.tp_x = whole.tp_z = 1;
         whole.sequence_parallel = false;
         const double tokens = (double)work->micro_batch_size * work->seq_len;
         const double head = 6 * tokens * gpt->n_embd * gpt->vocab_size;

@@ -17,6 +17,7 @@
  * and owns nothing. */
 struct workload {
         struct work work;
+        int shards;
         int dense; /* so many of the model's first blocks are LAYER_DENSE */
         /* Rows of tokens whose logits are made at once; 0: all. See workload_loss_rows. */
         int64_t loss_rows;

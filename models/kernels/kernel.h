@@ -90,6 +90,11 @@ enum kernel_kind {
         KERNEL_TENSOR_ALLREDUCE = KERNEL_KINDS, /* the sum of all shards' matrices, to all */
         KERNEL_TENSOR_ALL_GATHER,               /* each shard has m / shards rows; all rows, to all */
         KERNEL_TENSOR_REDUCE_SCATTER,           /* of the sum, m / shards rows to each */
+        /* Those of a grid of shards: of the shards along x, and along z on an (m,n) matrix of weights, of
+         * which each has an even share. */
+        KERNEL_TENSOR_X_ALLREDUCE,
+        KERNEL_TENSOR_Z_ALL_GATHER,
+        KERNEL_TENSOR_Z_REDUCE_SCATTER,
         /* Collectives of the ranks over which a layer's experts are spread. m rows are those of balanced
          * experts. */
         KERNEL_EXPERT_COUNTS,   /* where each of n experts' rows end, of m ranks' tokens, to all */
@@ -302,6 +307,25 @@ int kernel_parts(const struct kernel *kernel, struct kernel parts[KERNEL_PARTS])
 static inline bool kernel_collective(enum kernel_kind kind)
 {
         return kind >= KERNEL_KINDS;
+}
+/* Whether it is one of the shards along x, or along z, of their grid. */
+static inline bool kernel_of_shards_x(enum kernel_kind kind)
+{
+        return kind == KERNEL_TENSOR_X_ALLREDUCE;
+}
+static inline bool kernel_of_shards_z(enum kernel_kind kind)
+{
+        return kind == KERNEL_TENSOR_Z_ALL_GATHER || kind == KERNEL_TENSOR_Z_REDUCE_SCATTER;
+}
+/* Whether it adds up what all of its ranks have, for all, or brings them all that each has a part of. */
+static inline bool kernel_sums(enum kernel_kind kind)
+{
+        return kind == KERNEL_TENSOR_ALLREDUCE || kind == KERNEL_TENSOR_X_ALLREDUCE;
+}
+static inline bool kernel_gathers(enum kernel_kind kind)
+{
+        return kind == KERNEL_TENSOR_ALL_GATHER || kind == KERNEL_TENSOR_Z_ALL_GATHER ||
+               kind == KERNEL_CONTEXT_ALL_GATHER;
 }
 /* Whether it is one of the ranks over which experts are spread. */
 static inline bool kernel_of_experts(enum kernel_kind kind)

@@ -26,7 +26,7 @@ static int new_gradient(struct adjoint *a, int of)
         snprintf(name, sizeof name, "d %.*s", VALUE_NAME - 3, value.name);
         memcpy(value.name, name, sizeof name);
         value.role = ROLE_FLOW;
-        value.state = STATE_WHOLE;
+        value.state = value.state_x = STATE_WHOLE;
         value.overwrites = value.origin = value.gradient = -1;
         return program_add_value(a->p, value);
 }

@@ -41,6 +41,7 @@ static int add_keys(struct program *p, const char *name, enum value_role role, c
                              .axes = 4,
                              .extent = {of->extent[0], of->extent[1], 2 * heads, of->extent[of->axes - 1]},
                              .state = of->state >= 0 ? HEADS : STATE_WHOLE,
+                             .state_x = STATE_WHOLE,
                              .overwrites = -1,
                              .origin = -1,
                              .gradient = -1};

@@ -83,6 +83,16 @@ static void need(const struct program *p, enum recompute recompute, int value, b
                 need(p, recompute, step_reads(p, &step, i), again);
 }
 
+/* Where a norm runs again whose statistics are not stored, its sums are added up again. */
+static void sum_again(const struct program *p, enum recompute recompute, bool again[PROGRAM_STEPS])
+{
+        for (int s = 0; s + 1 < p->forward.count; s++)
+                if (p->forward.at[s].kind == KERNEL_TENSOR_X_ALLREDUCE &&
+                    p->values[p->forward.at[s].view[0].value].role == ROLE_GATHERED)
+                        again[s] =
+                                again[s + 1] && (recompute == RECOMPUTE_FULL || recompute == RECOMPUTE_LAYER);
+}
+
 /* Where a collective runs again beside other steps, what waits for it does so, too. */
 static void join_again(const struct program *p, bool again[PROGRAM_STEPS])
 {
@@ -104,6 +114,7 @@ static void mark_again(const struct program *p, enum recompute recompute, enum k
         if (recompute == RECOMPUTE_LAYER && parts & PART_INPUT && p->output >= 0)
                 need(p, recompute, p->output, again);
         join_again(p, again);
+        sum_again(p, recompute, again);
 }
 
 void program_run_again(const struct program *p, enum recompute recompute, bool again[PROGRAM_STEPS])

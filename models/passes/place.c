@@ -35,7 +35,7 @@ static void find_stores(struct placing *w)
                         w->written[value] = true;
                         if (old >= 0)
                                 at->store[value] = at->store[old];
-                        else if (step->kind == KERNEL_TENSOR_ALLREDUCE)
+                        else if (kernel_sums(step->kind))
                                 at->store[value] = at->store[step->view[1].value];
                 }
         }
@@ -96,7 +96,7 @@ static int find_lives(struct placing *w, const bool *fixed, int element_bytes, s
         for (int value = 0; value < w->p->value_count; value++) {
                 const struct value *v = &w->p->values[value];
                 if (!w->written[value] || w->at->store[value] != value || fixed[value] ||
-                    (v->role != ROLE_ACTIVATION && v->role != ROLE_FLOW))
+                    (v->role != ROLE_ACTIVATION && v->role != ROLE_FLOW && v->role != ROLE_GATHERED))
                         continue;
                 struct life life = life_of(w, value);
                 stretch(w, &life);

@@ -1,11 +1,31 @@
 /* The collectives of a layer's shards. Every step is asked what it can work with: a product with whole
  * rows of tokens, which are gathered, and parts of anything else; what works on rows with some of them; and
- * nothing with parts of a sum, which are summed first. What comes out follows from what went in. */
+ * nothing with parts of a sum, which are summed first. What comes out follows from what went in. Of a grid of
+ * shards (Singh et al. 2024) those along y and those along x are asked one after the other: along y lie heads
+ * and the MLP's columns, along x the columns of the residual stream, so a value is a part of a sum of one of
+ * the two at most. */
 #include "models/program.h"
 
 #include <assert.h>
 
-enum { TOKEN_AXES = 3 };
+enum { TOKEN_AXES = 3, STREAM_AXIS = 2 };
+
+enum along { ALONG_Y, ALONG_X, ALONG };
+
+static int shards_of(const struct program *p, enum along along)
+{
+        return along == ALONG_X ? p->shards_x : p->shards;
+}
+
+static int *state_at(struct program *p, enum along along, int value)
+{
+        return along == ALONG_X ? &p->values[value].state_x : &p->values[value].state;
+}
+
+static int state_of(const struct program *p, enum along along, int value)
+{
+        return *state_at((struct program *)p, along, value);
+}
 
 static bool is_whole_parameter(const struct program *p, int value)
 {
@@ -27,13 +47,13 @@ static bool works_on_rows(const struct program *p, const struct step *step)
 }
 
 /* Whether a step makes parts of a sum of such parts: it is linear, or adds two of them. */
-static bool keeps_parts(const struct program *p, const struct step *step)
+static bool keeps_parts(const struct program *p, enum along along, const struct step *step)
 {
         enum { Y, X };
         if (step->kind != KERNEL_RESIDUAL)
                 return kernel_descriptor(step->kind)->linear;
-        return p->values[step_reads(p, step, Y)].state == STATE_PARTIAL &&
-               p->values[step_reads(p, step, X)].state == STATE_PARTIAL;
+        return state_of(p, along, step_reads(p, step, Y)) == STATE_PARTIAL &&
+               state_of(p, along, step_reads(p, step, X)) == STATE_PARTIAL;
 }
 
 static const struct kernel_operand *operand_of(const struct step *step, int i)
@@ -59,10 +79,10 @@ static int same_place(unsigned from, unsigned to, int axis)
 
 /* The state of c, of a product: split as one of its operands is, or, where what is summed over is split, a
  * part of a sum. */
-static int product_state(const struct program *p, const struct view *a, const struct view *b,
-                         const struct view *c)
+static int product_state(const struct program *p, enum along along, const struct view *a,
+                         const struct view *b, const struct view *c)
 {
-        const int left = p->values[a->value].state, right = p->values[b->value].state;
+        const int left = state_of(p, along, a->value), right = state_of(p, along, b->value);
         int at = -1;
         if (left >= 0 && (a->cols & (1U << left))) {
                 assert(right >= 0 && same_place(a->cols, b->rows, left) == right);
@@ -96,17 +116,18 @@ static int rows_read(const struct program *p, const struct step *step)
 }
 
 /* Of what works on rows: that of the first tensor of rows that it reads. */
-static int rows_state(const struct program *p, const struct step *step)
+static int rows_state(const struct program *p, enum along along, const struct step *step)
 {
         const int value = rows_read(p, step);
-        return value < 0 ? STATE_WHOLE : p->values[value].state;
+        return value < 0 ? STATE_WHOLE : state_of(p, along, value);
 }
 
 /* The same, of a tensor of rows that it writes, whose axes may be fewer or more: split is the same one from
  * the last. */
-static int written_rows_state(const struct program *p, const struct step *step, const struct value *written)
+static int written_rows_state(const struct program *p, enum along along, const struct step *step,
+                              const struct value *written)
 {
-        const int state = rows_state(p, step);
+        const int state = rows_state(p, along, step);
         return state < 0 ? state : state - p->values[rows_read(p, step)].axes + written->axes;
 }
 
@@ -119,36 +140,38 @@ static bool is_one_a_row(const struct kernel_operand *operand)
 }
 
 /* Of a vector that rows are summed into, or heads, of which each shard has others. */
-static int summed_state(const struct program *p, const struct step *step, int vector)
+static int summed_state(const struct program *p, enum along along, const struct step *step, int vector)
 {
-        const int rows = rows_state(p, step), mn = operand_with(step, EXTENT_MN);
+        const int rows = rows_state(p, along, step), mn = operand_with(step, EXTENT_MN);
         if (rows == STATE_ROWS || (rows >= 0 && kernel_descriptor(step->kind)->heads))
                 return STATE_PARTIAL;
         return rows < 0 ? STATE_WHOLE : same_place(step->view[mn].cols, step->view[vector].cols, rows);
 }
 
-static int embedding_state(const struct program *p, const struct step *step)
+/* Of rows of a table, of which shards have other rows, or other columns. */
+static int embedding_state(const struct program *p, enum along along, const struct step *step)
 {
-        return p->values[step->view[2].value].state == STATE_WHOLE ? STATE_WHOLE : STATE_PARTIAL;
+        const int table = state_of(p, along, step->view[2].value);
+        return table < 0 ? STATE_WHOLE : table == 0 ? STATE_PARTIAL : STREAM_AXIS;
 }
 
 /* Of an attention's result: split by heads, as qkv is, whose last axis but one they are. */
-static int heads_state(const struct program *p, const struct step *step, int operand)
+static int heads_state(const struct program *p, enum along along, const struct step *step, int operand)
 {
         int heads = STATE_WHOLE;
         for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++)
                 if (operand_of(step, i)->extent == EXTENT_QKV && step_reads(p, step, i) >= 0)
-                        heads = p->values[step->view[i].value].state;
+                        heads = state_of(p, along, step->view[i].value);
         const enum operand_extent extent = operand_of(step, operand)->extent;
         return heads < 0 || extent == EXTENT_QKV ? heads : extent == EXTENT_MK ? 2 : 1;
 }
 
 /* Of a step that makes parts of a sum of such parts. */
-static int linear_state(const struct program *p, const struct step *step)
+static int linear_state(const struct program *p, enum along along, const struct step *step)
 {
         for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
                 const int value = step_reads(p, step, i);
-                if (value >= 0 && p->values[value].state == STATE_PARTIAL)
+                if (value >= 0 && state_of(p, along, value) == STATE_PARTIAL)
                         return STATE_PARTIAL;
         }
         return STATE_WHOLE;
@@ -167,31 +190,32 @@ static const struct view *operand_view(const struct step *step, enum operand_ext
         return &step->view[i >= 0 ? i : operand_with(step, other)];
 }
 
-static void set_states(struct program *p, const struct step *step)
+static void set_states(struct program *p, enum along along, const struct step *step)
 {
         for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
                 if (!step_writes(step, i))
                         continue;
-                struct value *value = &p->values[step->view[i].value];
+                const struct value *value = &p->values[step->view[i].value];
+                int *state = state_at(p, along, step->view[i].value);
                 if (kernel_descriptor(step->kind)->split == SPLIT_HEADS)
-                        value->state = heads_state(p, step, i);
+                        *state = heads_state(p, along, step, i);
                 else if (step->kind == KERNEL_EMBEDDING)
-                        value->state = embedding_state(p, step);
+                        *state = embedding_state(p, along, step);
                 else if (kernel_descriptor(step->kind)->linear)
-                        value->state = linear_state(p, step);
+                        *state = linear_state(p, along, step);
                 else if (value->role == ROLE_GRADIENT && operand_is_summed(operand_of(step, i)))
-                        value->state = summed_state(p, step, i);
+                        *state = summed_state(p, along, step, i);
                 else if (kernel_descriptor(step->kind)->split == SPLIT_ROWS)
-                        value->state = value->role == ROLE_NUMBER ? STATE_PARTIAL
-                                       : is_one_a_row(operand_of(step, i)) && rows_state(p, step) >= 0
-                                               ? (value->role == ROLE_FLOW ? STATE_PARTIAL : STATE_WHOLE)
-                                               : written_rows_state(p, step, value);
+                        *state = value->role == ROLE_NUMBER ? STATE_PARTIAL
+                                 : is_one_a_row(operand_of(step, i)) && rows_state(p, along, step) >= 0
+                                         ? (value->role == ROLE_FLOW ? STATE_PARTIAL : STATE_WHOLE)
+                                         : written_rows_state(p, along, step, value);
                 else if (kernel_descriptor(step->kind)->products == 1)
-                        value->state = p->values[step->view[0].value].state == STATE_ROWS
-                                               ? product_of_rows_state(value)
-                                               : product_state(p, operand_view(step, EXTENT_MK, EXTENT_MK),
-                                                               operand_view(step, EXTENT_KN, EXTENT_EKN),
-                                                               operand_view(step, EXTENT_MN, EXTENT_EMN));
+                        *state = state_of(p, along, step->view[0].value) == STATE_ROWS
+                                         ? product_of_rows_state(value)
+                                         : product_state(p, along, operand_view(step, EXTENT_MK, EXTENT_MK),
+                                                         operand_view(step, EXTENT_KN, EXTENT_EKN),
+                                                         operand_view(step, EXTENT_MN, EXTENT_EMN));
         }
 }
 
@@ -207,16 +231,16 @@ static struct view tokens_of(const struct program *p, int value)
 }
 
 /* A collective that makes another value of `value`, which is the same to an adjoint. */
-static int add_collective(struct program *p, struct steps *steps, enum kernel_kind kind, int value, int state,
-                          int unit, unsigned char part)
+static int add_collective(struct program *p, enum along along, struct steps *steps, enum kernel_kind kind,
+                          int value, int state, int unit, unsigned char part)
 {
         struct value made = p->values[value];
-        made.state = state;
         made.origin = value;
         made.overwrites = -1;
         if (made.role == ROLE_INPUT)
                 made.role = ROLE_ACTIVATION;
         const int out = program_add_value(p, made);
+        *state_at(p, along, out) = state;
         program_add_step(steps, (struct step){.kind = kind,
                                               .unit = unit,
                                               .part = part,
@@ -225,11 +249,42 @@ static int add_collective(struct program *p, struct steps *steps, enum kernel_ki
 }
 
 /* The sum of the shards' parts `value`. Whoever reads it later must read what is returned. */
-static int sum(struct program *p, struct steps *steps, int value, int unit, unsigned char part)
+static int sum(struct program *p, enum along along, struct steps *steps, int value, int unit,
+               unsigned char part)
 {
-        return p->sequence_parallel
-                       ? add_collective(p, steps, KERNEL_TENSOR_REDUCE_SCATTER, value, STATE_ROWS, unit, part)
-                       : add_collective(p, steps, KERNEL_TENSOR_ALLREDUCE, value, STATE_WHOLE, unit, part);
+        const bool scatters = along == ALONG_Y && p->sequence_parallel;
+        const enum kernel_kind kind = scatters           ? KERNEL_TENSOR_REDUCE_SCATTER
+                                      : along == ALONG_X ? KERNEL_TENSOR_X_ALLREDUCE
+                                                         : KERNEL_TENSOR_ALLREDUCE;
+        return add_collective(p, along, steps, kind, value, scatters ? STATE_ROWS : STATE_WHOLE, unit, part);
+}
+
+/* How many sums of a row's columns a norm needs, before what it makes of them: of LayerNorm two, for mean and
+ * variance. 0: it is no norm of the residual stream. */
+static int norm_sums(const struct program *p, const struct step *step)
+{
+        const bool layernorm = step->kind == KERNEL_LAYERNORM || step->kind == KERNEL_LAYERNORM_BACKWARD;
+        const bool rmsnorm = step->kind == KERNEL_RMSNORM || step->kind == KERNEL_RMSNORM_BACKWARD;
+        return rows_state(p, ALONG_X, step) < 0 ? 0 : layernorm ? 2 : rmsnorm ? 1 : 0;
+}
+
+/* Those of rows whose columns are split along x are added up. */
+static void sum_for_norm(struct program *p, struct steps *steps, const struct step *norm)
+{
+        const int count = norm_sums(p, norm);
+        if (count == 0)
+                return;
+        struct value sums = p->values[rows_read(p, norm)];
+        sums.role = ROLE_GATHERED;
+        sums.type = OPERAND_REAL;
+        sums.extent[STREAM_AXIS] = count;
+        sums.overwrites = sums.origin = -1;
+        sums.state_x = STATE_WHOLE;
+        const struct view view = tokens_of(p, program_add_value(p, sums));
+        program_add_step(steps, (struct step){.kind = KERNEL_TENSOR_X_ALLREDUCE,
+                                              .unit = norm->unit,
+                                              .part = norm->part,
+                                              .view = {view, view}});
 }
 
 static void read_instead(struct program *p, struct step *step, int i, int value)
@@ -252,6 +307,7 @@ static void part_loss(struct program *p, struct steps *steps, const struct step 
                                       .axes = 4,
                                       .extent = {p->shards, logits.extent[0], logits.extent[1], 3},
                                       .state = STATE_WHOLE,
+                                      .state_x = STATE_WHOLE,
                                       .overwrites = -1,
                                       .origin = -1,
                                       .gradient = -1};
@@ -274,38 +330,52 @@ static void part_loss(struct program *p, struct steps *steps, const struct step 
 
 /* ---- forward ---- */
 
+/* The collectives that a step of the forward needs before it; `whole` says of rows what they were gathered
+ * to; 0: they were not. */
+static void bring_together(struct program *p, enum along along, struct step *step, int whole[PROGRAM_VALUES])
+{
+        const bool parts = keeps_parts(p, along, step);
+        for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
+                const int value = step_reads(p, step, i);
+                if (value < 0)
+                        continue;
+                const int state = state_of(p, along, value);
+                if (state == STATE_PARTIAL && p->values[value].role != ROLE_NUMBER && !parts)
+                        read_instead(p, step, i, sum(p, along, &p->forward, value, step->unit, 0));
+                if (state != STATE_ROWS || works_on_rows(p, step))
+                        continue;
+                if (!whole[value])
+                        whole[value] = add_collective(p, along, &p->forward, KERNEL_TENSOR_ALL_GATHER, value,
+                                                      STATE_WHOLE, step->unit, 0);
+                read_instead(p, step, i, whole[value]);
+        }
+}
+
 void program_shard_forward(struct program *p)
 {
         struct steps from = p->forward;
-        int whole[PROGRAM_VALUES] = {0}; /* of rows, what they were gathered to; 0: they were not */
-        if (p->shards == 1)
+        int whole[PROGRAM_VALUES] = {0};
+        if (p->shards == 1 && p->shards_x == 1)
                 return;
         p->forward.count = 0;
         for (int s = 0; s < from.count; s++) {
                 struct step step = from.at[s];
-                const bool parts = keeps_parts(p, &step);
-                for (int i = 0; i < KERNEL_OPERANDS && operand_of(&step, i)->name; i++) {
-                        const int value = step_reads(p, &step, i);
-                        if (value < 0)
-                                continue;
-                        const int state = p->values[value].state;
-                        if (state == STATE_PARTIAL && p->values[value].role != ROLE_NUMBER && !parts)
-                                read_instead(p, &step, i, sum(p, &p->forward, value, step.unit, 0));
-                        if (state != STATE_ROWS || works_on_rows(p, &step))
-                                continue;
-                        if (!whole[value])
-                                whole[value] = add_collective(p, &p->forward, KERNEL_TENSOR_ALL_GATHER, value,
-                                                              STATE_WHOLE, step.unit, 0);
-                        read_instead(p, &step, i, whole[value]);
-                }
-                set_states(p, &step);
-                if (step.chunked && works_on_rows(p, &step) && p->values[step_reads(p, &step, 1)].state >= 0)
+                for (int along = 0; along < ALONG; along++)
+                        if (shards_of(p, (enum along)along) > 1)
+                                bring_together(p, (enum along)along, &step, whole);
+                sum_for_norm(p, &p->forward, &step);
+                for (int along = 0; along < ALONG; along++)
+                        if (shards_of(p, (enum along)along) > 1)
+                                set_states(p, (enum along)along, &step);
+                if (p->shards > 1 && step.chunked && works_on_rows(p, &step) &&
+                    p->values[step_reads(p, &step, 1)].state >= 0)
                         part_loss(p, &p->forward, &step);
                 else
                         program_add_step(&p->forward, step);
         }
-        if (p->output >= 0 && p->values[p->output].state == STATE_PARTIAL)
-                p->output = sum(p, &p->forward, p->output, p->units++, 0);
+        for (int along = 0; along < ALONG && p->output >= 0; along++)
+                if (state_of(p, (enum along)along, p->output) == STATE_PARTIAL)
+                        p->output = sum(p, (enum along)along, &p->forward, p->output, p->units++, 0);
 }
 
 /* ---- backward ---- */
@@ -320,8 +390,8 @@ static void gather_for_unit(struct program *p, struct steps *from, int first, in
                         const int value = works_on_rows(p, step) ? -1 : step_reads(p, step, i);
                         if (value < 0 || p->values[value].state != STATE_ROWS)
                                 continue;
-                        const int all = add_collective(p, &p->backward, KERNEL_TENSOR_ALL_GATHER, value,
-                                                       STATE_WHOLE, step->unit, 0);
+                        const int all = add_collective(p, ALONG_Y, &p->backward, KERNEL_TENSOR_ALL_GATHER,
+                                                       value, STATE_WHOLE, step->unit, 0);
                         struct step *gather = &p->backward.at[p->backward.count - 1];
                         for (int r = s; r < from->count; r++)
                                 for (int j = 0; j < KERNEL_OPERANDS; j++)
@@ -344,33 +414,48 @@ static unsigned char part_of_maker(const struct steps *steps, int value)
         return 0;
 }
 
+/* Adds up the parts that a step of the backward, `from`, reads; `sums` says of parts what they were added up
+ * to; 0: they were not. */
+static void add_up(struct program *p, enum along along, const struct steps *from, struct step *step,
+                   int sums[PROGRAM_VALUES])
+{
+        for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
+                const int value = step_reads(p, step, i);
+                if (value < 0 || p->values[value].role != ROLE_FLOW ||
+                    state_of(p, along, value) != STATE_PARTIAL || kernel_descriptor(step->kind)->linear)
+                        continue;
+                if (!sums[value])
+                        sums[value] =
+                                sum(p, along, &p->backward, value, step->unit, part_of_maker(from, value));
+                read_instead(p, step, i, sums[value]);
+        }
+}
+
 void program_shard_backward(struct program *p)
 {
         struct steps from = p->backward;
         int sums[PROGRAM_VALUES] = {0};
-        if (p->shards == 1)
+        if (p->shards == 1 && p->shards_x == 1)
                 return;
-        if (p->output_gradient >= 0)
+        if (p->output_gradient >= 0) {
                 p->values[p->output_gradient].state = p->sequence_parallel ? STATE_ROWS : STATE_WHOLE;
+                p->values[p->output_gradient].state_x = p->values[p->output].state_x;
+        }
         p->backward.count = 0;
         for (int s = 0; s < from.count; s++) {
                 int end = s + 1;
                 while (end < from.count && from.at[end].unit == from.at[s].unit)
                         end++;
-                if (s == 0 || from.at[s - 1].unit != from.at[s].unit)
+                if (p->shards > 1 && (s == 0 || from.at[s - 1].unit != from.at[s].unit))
                         gather_for_unit(p, &from, s, end);
                 struct step *step = &from.at[s];
-                for (int i = 0; i < KERNEL_OPERANDS && operand_of(step, i)->name; i++) {
-                        const int value = step_reads(p, step, i);
-                        if (value < 0 || p->values[value].role != ROLE_FLOW ||
-                            p->values[value].state != STATE_PARTIAL || kernel_descriptor(step->kind)->linear)
-                                continue;
-                        if (!sums[value])
-                                sums[value] =
-                                        sum(p, &p->backward, value, step->unit, part_of_maker(&from, value));
-                        read_instead(p, step, i, sums[value]);
-                }
-                set_states(p, step);
+                for (int along = 0; along < ALONG; along++)
+                        if (shards_of(p, (enum along)along) > 1)
+                                add_up(p, (enum along)along, &from, step, sums);
+                sum_for_norm(p, &p->backward, step);
+                for (int along = 0; along < ALONG; along++)
+                        if (shards_of(p, (enum along)along) > 1)
+                                set_states(p, (enum along)along, step);
                 program_add_step(&p->backward, *step);
         }
 }

@@ -179,6 +179,8 @@ static int group_members(const struct paper *paper, const struct member *of, enu
                         members[i] = members[i] * pp + of->stage;
                 break;
         case GROUP_TENSOR:
+        case GROUP_TENSOR_X:
+        case GROUP_TENSOR_Z:
         case GROUP_EXPERTS:
         case GROUP_CONTEXT:
                 members[count++] = me;

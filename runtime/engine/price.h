@@ -160,9 +160,11 @@ struct price_behind price_behind(const struct price_list *list, int stage, const
 /* Returns the group that has such a collective of a list of work. */
 static inline enum op_group price_group(enum kernel_kind collective)
 {
-        return kernel_of_context(collective)   ? GROUP_CONTEXT
-               : kernel_of_experts(collective) ? GROUP_EXPERTS
-                                               : GROUP_TENSOR;
+        return kernel_of_context(collective)    ? GROUP_CONTEXT
+               : kernel_of_experts(collective)  ? GROUP_EXPERTS
+               : kernel_of_shards_x(collective) ? GROUP_TENSOR_X
+               : kernel_of_shards_z(collective) ? GROUP_TENSOR_Z
+                                                : GROUP_TENSOR;
 }
 
 /* Of the collective behind a part, which takes `seconds`: returns for how long the parts wait for it. Beside

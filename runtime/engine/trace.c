@@ -110,6 +110,25 @@ static const char *part_name(int parts)
         return parts == OP_INPUT_GRADIENT ? "input" : "weights";
 }
 
+/* Of a collective in the midst of a pass: whose it is, but of the shards of a stage that are no grid. */
+static const char *const groups[] = {[GROUP_TENSOR_X] = "x",
+                                     [GROUP_TENSOR_Z] = "z",
+                                     [GROUP_EXPERTS] = "experts",
+                                     [GROUP_CONTEXT] = "context"};
+
+static const char *group_name(enum op_group group)
+{
+        return (size_t)group < sizeof groups / sizeof *groups ? groups[group] : NULL;
+}
+
+static enum op_group group_named(const char *name)
+{
+        for (size_t i = 0; name && i < sizeof groups / sizeof *groups; i++)
+                if (groups[i] && strcmp(groups[i], name) == 0)
+                        return (enum op_group)i;
+        return GROUP_TENSOR;
+}
+
 static void write_record(const struct trace_record *r, FILE *out)
 {
         /* Rounded before they are subtracted, so that start + duration gives back the end to the nanosecond.
@@ -133,9 +152,8 @@ static void write_record(const struct trace_record *r, FILE *out)
                 snprintf(of + strlen(of), sizeof of - strlen(of), ",\"segment\":%d", r->segment);
         if (r->range > 0)
                 snprintf(of + strlen(of), sizeof of - strlen(of), ",\"range\":%d", r->range);
-        if (r->group != GROUP_TENSOR)
-                snprintf(of + strlen(of), sizeof of - strlen(of), ",\"group\":\"%s\"",
-                         r->group == GROUP_EXPERTS ? "experts" : "context");
+        if (group_name(r->group))
+                snprintf(of + strlen(of), sizeof of - strlen(of), ",\"group\":\"%s\"", group_name(r->group));
         if (r->beside)
                 snprintf(of + strlen(of), sizeof of - strlen(of), ",\"beside\":true");
         if (r->parts)
@@ -319,8 +337,8 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
         if (parts < 0)
                 return rv_fail(err, RV_EINPUT, "%s:%lld: part '%.40s' is neither input nor weights",
                                source->path, (long long)source->number, part);
-        if (group && strcmp(group, "experts") != 0 && strcmp(group, "context") != 0)
-                return rv_fail(err, RV_EINPUT, "%s:%lld: group '%.40s' is neither experts nor context",
+        if (group && group_named(group) == GROUP_TENSOR)
+                return rv_fail(err, RV_EINPUT, "%s:%lld: group '%.40s' is none of x, z, experts and context",
                                source->path, (long long)source->number, group);
         const int64_t large = 1 << 30;
         const struct range whole[] = {{"pid", rank, 0, plan_ranks(&trace->layout) - 1},
@@ -357,9 +375,7 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
                                                 .segment = segment,
                                                 .range = range,
                                                 .parts = parts,
-                                                .group = !group            ? GROUP_TENSOR
-                                                         : group[0] == 'e' ? GROUP_EXPERTS
-                                                                           : GROUP_CONTEXT,
+                                                .group = group_named(group),
                                                 .beside = beside,
                                                 .bytes = bytes,
                                                 .issued = issued,

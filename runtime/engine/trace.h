@@ -19,7 +19,7 @@ struct trace_record {
         int chunk, micro_batch, bucket, segment, range;
         int parts; /* of a backward in two parts op.parts, else 0 */
         enum op_group
-                group; /* of an OP_TENSOR: GROUP_TENSOR, GROUP_EXPERTS or GROUP_CONTEXT; else GROUP_TENSOR */
+                group; /* of an OP_TENSOR: one of shards, GROUP_EXPERTS or GROUP_CONTEXT; else GROUP_TENSOR */
         bool beside;   /* an OP_TENSOR that runs beside the part behind it */
         int64_t bytes;
         /* In seconds of the world's clock: when it was issued, when its lane came to it, and when the engine

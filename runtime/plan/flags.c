@@ -37,6 +37,8 @@ _Static_assert(sizeof(enum policy_id) == sizeof(int) && sizeof(enum route) == si
 int flag_value(const struct flag *flag, const struct options *o)
 {
         assert(flag->store == STORE_BOOL || flag->store == STORE_INT);
+        if (flag->value)
+                return flag->value(o);
         return flag->store == STORE_BOOL ? *(const bool *)place_of(flag, o) : *(const int *)place_of(flag, o);
 }
 
@@ -48,7 +50,9 @@ bool flag_is_zero(const struct flag *flag, const struct options *o)
 void flag_set(const struct flag *flag, struct options *o, int value)
 {
         assert(flag->store == STORE_BOOL || flag->store == STORE_INT);
-        if (flag->store == STORE_BOOL)
+        if (flag->set)
+                flag->set(o, value);
+        else if (flag->store == STORE_BOOL)
                 *(bool *)place(flag, o) = value;
         else
                 *(int *)place(flag, o) = value;

@@ -81,6 +81,10 @@ struct flag {
          * value is parsed, or written, as one of those four. */
         int (*parse)(struct options *, const char *text, struct rv_error_info *err);
         void (*write)(const struct options *, char *text, size_t size);
+        /* Of a flag whose value is in several members: returns and stores it as one number. NULL: it is in
+         * one. */
+        int (*value)(const struct options *);
+        void (*set)(struct options *, int value);
         /* Whether a report's "plan" has the flag: always, only if its value is not 0, only if it is not the
          * default, or never. */
         enum { REPORT_ALWAYS, REPORT_IF_SET, REPORT_IF_CHANGED, REPORT_NEVER } report;

@@ -30,6 +30,8 @@ void options_init(struct options *options)
                 .pp = 1,
                 .dp = 1,
                 .tp = 1,
+                .tp_x = 1,
+                .tp_z = 1,
                 .tp_overlap = 1,
                 .ep = 1,
                 .cp = 1,
@@ -95,7 +97,10 @@ int64_t options_ranks(const struct options *o)
 
 char *options_grid(char *text, const struct options *o, const char *before, const char *times)
 {
-        const size_t length = strlen(grid_text(text, o->sizes, before, times));
+        size_t length = strlen(grid_text(text, o->sizes, before, times));
+        if (options_shard_grid(o)) /* the last that it names */
+                length += (size_t)snprintf(text + length, GRID_TEXT - length, " (%dx%dx%d)",
+                                           options_shards_x(o), options_shards_y(o), options_shards_z(o));
         if (options_context_ranks(o) > 1)
                 snprintf(text + length, GRID_TEXT - length, "%s%scp %d", times, before, o->cp);
         return text;
@@ -141,6 +146,41 @@ static int check_context(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
+/* A grid of shards: the residual stream's columns over x, heads and the MLP's columns over y, sequences of a
+ * micro-batch over z. */
+static int check_shard_grid(const struct options *o, struct rv_error_info *err)
+{
+        const int x = options_shards_x(o), y = options_shards_y(o), z = options_shards_z(o);
+        const struct stage whole = partition_stage(&o->gpt, 1, 0), part = partition_shard(&whole, 2, 0);
+        struct rv_error_info why;
+        if (o->gpt.n_expert > 0 || o->gpt.kv_rank > 0)
+                return rv_fail(err, RV_ENOTBUILT, "--tp %dx%dx%d of %s, whose %s, is not built yet", x, y, z,
+                               o->gpt.name,
+                               o->gpt.n_expert > 0 ? "blocks are mixtures of experts"
+                                                   : "attention is latent");
+        if (y > 1 && z > 1 && partition_summed(&o->gpt, &part, false, NULL) > 0)
+                return rv_fail(
+                        err, RV_ENOTBUILT,
+                        "--tp %dx%dx%d of %s, whose norms of heads would be summed over Y and Z, is not "
+                        "built yet: with one of the two 1 it is",
+                        x, y, z, o->gpt.name);
+        if (o->gpt.n_embd % x)
+                return rv_fail(err, RV_EPLAN,
+                               "--tp %dx%dx%d: X = %d does not divide the n_embd %d of %s, whose columns are "
+                               "split over X",
+                               x, y, z, x, o->gpt.n_embd, o->gpt.name);
+        if (gpt_check_shards(&o->gpt, y, &why))
+                return rv_fail(err, RV_EPLAN, "--tp %dx%dx%d splits heads over Y = %d, and %.300s", x, y, z,
+                               y, why.sentence);
+        if (o->micro_batch_size % z)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--tp %dx%dx%d: Z = %d does not divide --micro-batch-size %d, whose sequences are "
+                        "split over Z",
+                        x, y, z, z, o->micro_batch_size);
+        return 0;
+}
+
 int options_check(struct options *o, int ranks, struct rv_error_info *err)
 {
         char text[GRID_TEXT];
@@ -149,7 +189,7 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                 return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but there %s %d",
                                options_grid(text, o, "--", " x "), (long long)grid, rv_plural(grid),
                                ranks == 1 ? "is" : "are", ranks);
-        int rc = gpt_check_shards(&o->gpt, o->tp, err);
+        int rc = options_shard_grid(o) ? check_shard_grid(o, err) : gpt_check_shards(&o->gpt, o->tp, err);
         if (rc == 0)
                 rc = gpt_check_experts(&o->gpt, o->ep, err);
         if (rc)
@@ -259,7 +299,7 @@ int options_choose_routes(struct options *o, bool sends_device_memory, bool sums
 struct work options_work(const struct options *o)
 {
         return (struct work){
-                .micro_batch_size = o->micro_batch_size,
+                .micro_batch_size = o->micro_batch_size / options_shards_z(o),
                 .seq_len = o->seq_len / options_context_ranks(o),
                 .dtype = o->dtype,
                 .recompute = o->recompute == RECOMPUTE_SELECTIVE && !gpt_stores_scores(&o->gpt)
@@ -267,6 +307,8 @@ struct work options_work(const struct options *o)
                                      : o->recompute,
                 .fused = o->fused,
                 .tp = o->tp,
+                .tp_x = o->tp_x,
+                .tp_z = o->tp_z,
                 .ep = o->ep,
                 .cp = o->cp,
                 .cp_gathers = o->cp_exchange == CONTEXT_ALL_GATHER,
@@ -288,6 +330,11 @@ int options_deferred_layers(const struct options *o, const struct stage *stage)
         return memory_deferred_layers(&plan, stage);
 }
 
+static struct stage shard_of(const struct options *o, const struct stage *whole, int shard)
+{
+        return partition_grid(whole, options_shards_x(o), options_shards_y(o), options_shards_z(o), shard);
+}
+
 struct stage options_stage(const struct options *o, int index)
 {
         struct stage whole = partition_interleaved(&o->gpt, o->pp, o->virtual_stages, index);
@@ -297,7 +344,7 @@ struct stage options_stage(const struct options *o, int index)
                 whole = partition_split(&o->gpt, o->pp, last, index);
         }
         whole = partition_experts(&whole, o->ep, 0);
-        return partition_shard(&whole, o->tp, 0);
+        return shard_of(o, &whole, 0);
 }
 
 struct plan options_plan(const struct options *o, bool forward_only)
@@ -309,6 +356,8 @@ struct plan options_plan(const struct options *o, bool forward_only)
         struct stage first = options_stage(o, 0);
         bool tied = o->gpt.tied && o->pp > 1;
         struct plan plan = {
+                .tp_x = o->tp_x,
+                .tp_z = o->tp_z,
                 .ep = o->ep,
                 .cp = o->cp,
                 .order = o->order,
@@ -334,10 +383,10 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .offload_activations = o->offload_activations,
                 .stage_messages = o->messages == ROUTE_STAGED && o->pp > 1,
                 .stage_allreduce = o->allreduce == ROUTE_STAGED && (replicas > 1 || tied),
-                .message_bytes = tokens / (o->sequence_parallel ? o->tp : 1) * o->gpt.n_embd * element_bytes,
+                .message_bytes = tokens / (o->sequence_parallel ? o->tp : 1) *
+                                 (o->gpt.n_embd / options_shards_x(o)) * element_bytes,
                 .load_bytes = tokens * micro_batches(o) * (int64_t)sizeof(int32_t),
-                .embedding_parameters =
-                        tied ? (int64_t)partition_vocabulary(&o->gpt, &first) * o->gpt.n_embd : 0,
+                .embedding_parameters = tied ? partition_embedding(&o->gpt, &first) : 0,
                 .bucket_parameters = o->bucket_parameters,
                 .allreduce_buckets = o->allreduce_buckets,
                 .element_bytes = element_bytes,
@@ -376,7 +425,7 @@ static int64_t kept_parameters(const struct plan *plan, const struct core_units 
 
 struct core_stage options_core_stage(const struct options *o, int index, int shard)
 {
-        const struct stage first = options_stage(o, index), stage = partition_shard(&first, o->tp, shard);
+        const struct stage first = options_stage(o, index), stage = shard_of(o, &first, shard);
         const struct memory_plan memory = options_memory(o, index);
         struct core_stage part = {.stage = index,
                                   .shard = shard,

@@ -33,6 +33,7 @@ struct options {
         struct gpt gpt;    /* resolved: the model */
         const char *model; /* MODEL as written, the name of a preset or of a file; NULL: not given */
         GRID_SIZES;
+        int tp_x, tp_z; /* of the tp shards, where they are a grid: how many lie along x and z; else 1 */
         int micro_batch_size; /* sequences that go through a stage at once */
         int64_t batch_size;   /* sequences of one batch over all ranks; 0: not given */
         int seq_len;          /* tokens of a sequence; 0: not given; resolved: the model's n_positions */
@@ -103,6 +104,24 @@ static inline int options_context_ranks(const struct options *options)
 static inline int options_replicas(const struct options *options)
 {
         return options->dp * options_context_ranks(options);
+}
+
+/* Return how many shards of a stage lie along the axes of their grid; those that are no grid lie along y. */
+static inline int options_shards_x(const struct options *options)
+{
+        return options->tp_x > 1 ? options->tp_x : 1;
+}
+static inline int options_shards_z(const struct options *options)
+{
+        return options->tp_z > 1 ? options->tp_z : 1;
+}
+static inline int options_shards_y(const struct options *options)
+{
+        return options->tp / (options_shards_x(options) * options_shards_z(options));
+}
+static inline bool options_shard_grid(const struct options *options)
+{
+        return options_shards_x(options) > 1 || options_shards_z(options) > 1;
 }
 
 /* Writes the sizes of the grid as grid_text does (grid.h), with the ranks that have parts of sequences if

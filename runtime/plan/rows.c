@@ -114,6 +114,56 @@ static void write_schedule(const struct options *o, char *text, size_t size)
         snprintf(text, size, "%s", policy_get(o->policy)->name);
 }
 
+/* As one number: T; of a grid, which is the only one so large, its three in ten bits each. */
+enum { SHARD_GRID = 1 << 30, SHARD_BITS = 10, LARGEST_SHARDS = (1 << SHARD_BITS) - 1 };
+
+static int shards_value(const struct options *o)
+{
+        const int x = options_shards_x(o), y = options_shards_y(o), z = options_shards_z(o);
+        return options_shard_grid(o) ? SHARD_GRID | z << 2 * SHARD_BITS | y << SHARD_BITS | x : o->tp;
+}
+
+static void set_shards(struct options *o, int value)
+{
+        const bool grid = value & SHARD_GRID;
+        const int y = value >> SHARD_BITS & LARGEST_SHARDS;
+        o->tp_x = grid ? value & LARGEST_SHARDS : 1;
+        o->tp_z = grid ? value >> 2 * SHARD_BITS & LARGEST_SHARDS : 1;
+        o->tp = grid ? o->tp_x * y * o->tp_z : value;
+}
+
+static int parse_shards(struct options *o, const char *text, struct rv_error_info *err)
+{
+        int sizes[3], end = 0;
+        o->tp_x = o->tp_z = 1;
+        if (!strpbrk(text, ",x"))
+                return parse_count("--tp", text, 1, LARGEST_GRID, &o->tp, err);
+        const bool three = sscanf(text, "%4d,%4d,%4d%n", &sizes[0], &sizes[1], &sizes[2], &end) == 3 ||
+                           sscanf(text, "%4dx%4dx%4d%n", &sizes[0], &sizes[1], &sizes[2], &end) == 3;
+        bool right = three && text[end] == 0 && strspn(text, "0123456789,x") == strlen(text);
+        for (int i = 0; right && i < 3; i++)
+                right = sizes[i] >= 1 && sizes[i] <= LARGEST_SHARDS;
+        if (!right || (int64_t)sizes[0] * sizes[1] * sizes[2] > LARGEST_GRID)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--tp: '%.32s' is neither a number of shards nor a grid of them such as 2,2,1 or "
+                        "2x2x1, X times Y times Z, from 1 to %d each and %d in all",
+                        text, LARGEST_SHARDS, LARGEST_GRID);
+        o->tp_x = sizes[0];
+        o->tp_z = sizes[2];
+        o->tp = sizes[0] * sizes[1] * sizes[2];
+        return 0;
+}
+
+static void write_shards(const struct options *o, char *text, size_t size)
+{
+        if (options_shard_grid(o))
+                snprintf(text, size, "%dx%dx%d", options_shards_x(o), options_shards_y(o),
+                         options_shards_z(o));
+        else
+                snprintf(text, size, "%d", o->tp);
+}
+
 static int parse_split(struct options *o, const char *text, struct rv_error_info *err)
 {
         int64_t last = 0;
@@ -376,14 +426,31 @@ static const struct flag flags[] = {
         {.name = "dp", .argument = "D", .scope = FLAG_OF_ONE, AT(STORE_INT, dp), FROM(1, LARGEST_GRID),
          .help = "Replicas of the pipeline, AxoNN's G_data (default 1)"},
         {.name = "tp", .argument = "T", .scope = FLAG_OF_ONE, AT(STORE_INT, tp), FROM(1, LARGEST_GRID),
+         .parse = parse_shards, .write = write_shards, .value = shards_value, .set = set_shards,
          .help = "Shards of each stage, AxoNN's G_intra (default 1), which must divide the model's heads: products "
-                 "are split as Megatron-LM splits them, with all-reduces in every layer; P x D x T ranks in all",
-         LIST(.argument = "T,T,...", .help = "Shards of each stage (default 1)", .all = VALUES(1, 2, 4, 8),
+                 "are split as Megatron-LM splits them, with all-reduces in every layer; P x D x T ranks in all. In a "
+                 "prediction also a grid X,Y,Z, or XxYxZ: heads are split over Y, the residual stream's columns over X, "
+                 "and a micro-batch's sequences over Z, which shares weights",
+         LIST(.argument = "T,T,...", .help = "Shards of each stage, such as 1,2 or, of grids, 4,2x2x1 (default 1)", .all = VALUES(1, 2, 4, 8),
               .megatron = VALUES(1, 2, 4, 8), .label = "tp %s", .label_default = true),
          CONFLICTS({{{"tp", ABOVE, 1}, {"pp", ABOVE, 1}}, .also = fills_waits, .code = RV_EPLAN,
                     .sentence = "{schedule} makes gradients of weights where a stage would wait for what arrives, "
                                 "on which the shards of {tp} could disagree: with --pp above 1 take a schedule of "
-                                "fixed order, such as zero-bubble"})},
+                                "fixed order, such as zero-bubble"},
+                   {{{"tp", ABOVE, LARGEST_GRID}, {"pp", ABOVE, 2}}, .also = goes_by_arrival, .code = RV_ENOTBUILT,
+                    .sentence = "on a stage between others {schedule} goes by what arrives first, which shards of a "
+                                "grid, {tp}, tell each other nothing of: with --pp above 2 take a schedule of fixed "
+                                "order, such as 1f1b or gpipe"},
+                   {{{"tp", ABOVE, LARGEST_GRID}, {"sequence-parallel", IS, true}}, .code = RV_ENOTBUILT,
+                    .sentence = "--sequence-parallel with a grid of shards, {tp}, is not built yet"},
+                   {{{"tp", ABOVE, LARGEST_GRID}, {"tp-overlap", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "{tp-overlap} with a grid of shards, {tp}, is not built yet"},
+                   {{{"tp", ABOVE, LARGEST_GRID}, {"overlap-allreduce", IS, true}}, .code = RV_ENOTBUILT,
+                    .sentence = "--overlap-allreduce with a grid of shards, {tp}, is not built yet"},
+                   {{{"tp", ABOVE, LARGEST_GRID}, {"ep", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "{ep} with a grid of shards, {tp}, is not built yet"},
+                   {{{"tp", ABOVE, LARGEST_GRID}, {"cp", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "{cp} with a grid of shards, {tp}, is not built yet"})},
         {.name = "ep", .argument = "E", .scope = FLAG_OF_ONE, AT(STORE_INT, ep), FROM(1, LARGEST_GRID),
          .help = "Of a mixture of experts: over how many replicas, of neighbouring numbers, the experts of each layer "
                  "are spread (default 1: each replica has them all); tokens go to them and come back by all-to-alls. "

@@ -132,7 +132,7 @@ static struct op embedding_exchange(const struct core *core, int nth)
 
 static struct op replicated_sum(const struct core *core)
 {
-        return sum(core, OP_ALLREDUCE, GROUP_TENSOR,
+        return sum(core, OP_ALLREDUCE, plan_shards_z(&core->plan) > 1 ? GROUP_TENSOR_Z : GROUP_TENSOR,
                    (struct region_range){core->replicated_offset, core->replicated_count, 0});
 }
 
@@ -398,7 +398,7 @@ static void allreduce_done(struct core *core, const struct op *op)
         struct optimizer_state *o = &core->optimizer;
         if (op->group == GROUP_EMBEDDING) {
                 o->exchanges_done++;
-        } else if (op->group == GROUP_TENSOR) {
+        } else if (plan_group_of_shards(op->group)) {
                 o->replicated_done = true;
         } else {
                 chunk_done(core, op->bucket);

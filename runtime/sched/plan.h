@@ -58,6 +58,10 @@ enum plan_gathered { GATHERED_FOR_PASS, GATHERED_FOR_MICRO_BATCH, GATHERED_FOR_B
 struct plan {
         GRID_SIZES;
         enum plan_order order;
+        /* Of the tp shards of a stage, where they are a grid of X x Y x Z: X and Z. Shard number
+         * x + X (y + Y z) has place x, y, z, so those along x are neighbours, as AxoNN has them. 0, or 1 and
+         * 1: they lie in a row, along y. */
+        int tp_x, tp_z;
         /* Over how many replicas the experts of a layer are spread, those of neighbouring numbers; it divides
          * dp. 1, or 0: each replica has them all. */
         int ep;
@@ -242,7 +246,9 @@ static inline int plan_previous_rank(const struct plan *plan, int rank)
 enum op_group {
         GROUP_EMBEDDING,   /* first and last stage of one pipeline */
         GROUP_DATA,        /* the same stage of all pipelines */
-        GROUP_TENSOR,      /* the shards of one stage of one pipeline */
+        GROUP_TENSOR,      /* the shards of one stage of one pipeline; of a grid those along y */
+        GROUP_TENSOR_X,    /* of a grid those along x, */
+        GROUP_TENSOR_Z,    /* and those along z */
         GROUP_EXPERTS,     /* the replicas of a stage that have all of its experts together */
         GROUP_EXPERT_DATA, /* the replicas of a stage that have the same experts */
         GROUP_CONTEXT,     /* the replicas of a stage that have parts of the same sequences */
@@ -269,6 +275,30 @@ static inline struct plan_group plan_neighbours(struct plan_group all, int size)
         const int within = all.index % size;
         return (struct plan_group){all.first + (all.index - within) * all.stride, all.stride, size, within};
 }
+/* Return how many shards of a stage lie along x and z. */
+static inline int plan_shards_x(const struct plan *plan)
+{
+        return plan->tp_x > 1 ? plan->tp_x : 1;
+}
+static inline int plan_shards_z(const struct plan *plan)
+{
+        return plan->tp_z > 1 ? plan->tp_z : 1;
+}
+/* Returns the shards along an axis of their grid, of all shards of a stage. */
+static inline struct plan_group plan_shards_along(const struct plan *plan, struct plan_group all,
+                                                  enum op_group kind)
+{
+        const int x = plan_shards_x(plan), z = plan_shards_z(plan), y = all.size / (x * z);
+        const int stride = kind == GROUP_TENSOR_X ? 1 : kind == GROUP_TENSOR ? x : x * y;
+        const int size = kind == GROUP_TENSOR_X ? x : kind == GROUP_TENSOR ? y : z;
+        const int index = all.index / stride % size;
+        return (struct plan_group){all.first + (all.index - index * stride) * all.stride, stride * all.stride,
+                                   size, index};
+}
+static inline bool plan_group_of_shards(enum op_group kind)
+{
+        return kind >= GROUP_TENSOR && kind <= GROUP_TENSOR_Z;
+}
 /* Returns the group of a kind that `rank` is in. GROUP_EMBEDDING may be asked for on a first or a last stage
  * only, and where pp > 1: no other rank is a member. */
 static inline struct plan_group plan_group(const struct plan *plan, int rank, enum op_group kind)
@@ -276,10 +306,12 @@ static inline struct plan_group plan_group(const struct plan *plan, int rank, en
         if (kind == GROUP_WORLD)
                 return (struct plan_group){0, 1, plan_ranks(plan), rank};
         const struct plan_group along = plan_group_along(plan, rank,
-                                                         kind == GROUP_TENSOR      ? GRID_SHARDS
-                                                         : kind == GROUP_EMBEDDING ? GRID_STAGES
-                                                                                   : GRID_REPLICAS);
+                                                         plan_group_of_shards(kind) ? GRID_SHARDS
+                                                         : kind == GROUP_EMBEDDING  ? GRID_STAGES
+                                                                                    : GRID_REPLICAS);
         const int stride = along.stride;
+        if (plan_group_of_shards(kind))
+                return plan_shards_along(plan, along, kind);
         if (kind == GROUP_EXPERTS)
                 return plan_neighbours(along, plan_expert_ranks(plan));
         if (kind == GROUP_CONTEXT)

@@ -30,7 +30,7 @@ static bool is_staged(const struct plan *plan, const struct op *op)
         case OP_RECEIVE_GRADIENT:
                 return plan->stage_messages;
         case OP_ALLREDUCE:
-                return plan->stage_allreduce && op->group != GROUP_TENSOR;
+                return plan->stage_allreduce && !plan_group_of_shards(op->group);
         case OP_REDUCE_SCATTER:
         case OP_ALL_GATHER:
                 return plan->stage_allreduce;

@@ -232,9 +232,12 @@ static void format_list(const struct int_list *list, char *text, size_t text_siz
 static bool shards_divide(const struct space *space, int gpus)
 {
         const struct flag_values *shards = axes_values(&space->axes, "tp");
-        for (int i = 0; i < shards->count; i++)
-                if (gpus % shards->values[i] == 0)
+        for (int i = 0; i < shards->count; i++) {
+                struct options probe = space->base;
+                flag_set(flag_named("tp"), &probe, shards->values[i]);
+                if (gpus % probe.tp == 0)
                         return true;
+        }
         return false;
 }
 

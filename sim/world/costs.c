@@ -135,9 +135,8 @@ enum dtype costs_format(const struct costs *costs, const struct op *op)
 struct collective_group costs_group(const struct costs *costs, struct plan_group group, enum op_group kind)
 {
         const int node = costs->platform.gpus_per_node;
-        const int beside = kind != GROUP_DATA && kind != GROUP_SHARE_DATA ? 1
-                           : group.stride < node                          ? group.stride
-                                                                          : node;
+        const bool shares = kind == GROUP_DATA || kind == GROUP_SHARE_DATA || plan_group_of_shards(kind);
+        const int beside = !shares ? 1 : group.stride < node ? group.stride : node;
         return (struct collective_group){group.first, group.stride, group.size, beside};
 }
 

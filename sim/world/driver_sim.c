@@ -482,6 +482,8 @@ static bool is_folded(const struct sim_world *world, enum op_group kind)
         case GROUP_SHARE_DATA:
                 return world->folds.replicas;
         case GROUP_TENSOR:
+        case GROUP_TENSOR_X:
+        case GROUP_TENSOR_Z:
                 return world->folds.shards;
         default:
                 return false;

@@ -160,14 +160,17 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
 const char *fold_shards_obstacle(const struct platform *p, const struct options *options)
 {
         const int shards = options->tp, node = p->gpus_per_node;
+        const int blocks[] = {options_shards_x(options), shards / options_shards_z(options), shards};
         if (shards == 1)
                 return "there is one shard";
         if (p->xml[0])
                 return "a SimGrid file does not say which of its hosts are alike";
         if (p->groups)
                 return "the platform has nodes of several kinds";
-        if (!nest(shards, node) || !nest(shards, node / p->sockets) || !nest(shards, node / p->rails))
-                return "shards have different parts of a node's sockets or rails";
+        for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) /* shards along x, x and y, and all */
+                if (!nest(blocks[i], node) || !nest(blocks[i], node / p->sockets) ||
+                    !nest(blocks[i], node / p->rails))
+                        return "shards have different parts of a node's sockets or rails";
         if (shards > node && !fabric_is_even(&p->fabric))
                 return "shards in different nodes share links of the fabric";
         return NULL;

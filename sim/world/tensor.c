@@ -1,5 +1,6 @@
 #include "sim/world/tensor.h"
 
+#include "runtime/base/minmax.h"
 #include "sim/world/costs.h"
 
 #include <math.h>
@@ -8,9 +9,7 @@
 double tensor_collective_seconds(const struct platform *p, const struct collective_group *shards,
                                  enum kernel_kind collective, int64_t bytes, enum dtype dtype)
 {
-        const bool sums = collective == KERNEL_TENSOR_ALLREDUCE,
-                   gathers =
-                           collective == KERNEL_TENSOR_ALL_GATHER || collective == KERNEL_CONTEXT_ALL_GATHER;
+        const bool sums = kernel_sums(collective), gathers = kernel_gathers(collective);
         if (p->allreduces[dtype])
                 return (sums ? 1 : 0.5) * collective_seconds(p, shards, COLLECTIVE_ALLREDUCE, bytes, dtype);
         return collective_seconds(p, shards,
@@ -70,7 +69,9 @@ double tensor_part_seconds(const struct platform *platform, struct plan_group gr
                            const struct price_pass *pass, int part)
 {
         const struct kernel *k = &pass->collectives[part];
-        const struct collective_group gpus = {group.first, group.stride, group.size, 1};
+        const bool of_shards = plan_group_of_shards(price_group(k->kind));
+        const int beside = of_shards ? min_int(group.stride, platform->gpus_per_node) : 1;
+        const struct collective_group gpus = {group.first, group.stride, group.size, beside};
         if (k->kind == KERNEL_JOIN)
                 return 0;
         if (k->kind == KERNEL_CONTEXT_SHIFT)
@@ -85,7 +86,7 @@ double tensor_part_seconds(const struct platform *platform, struct plan_group gr
 double tensor_seconds(const struct platform *platform, const struct plan *plan, int rank,
                       const struct price_pass *pass)
 {
-        enum { KEPT = 4 };
+        enum { KEPT = 8 };
         double kept[KEPT], seconds = 0;
         int which[KEPT], count = 0;
         for (int part = 0; part + 1 < pass->parts; part++) {

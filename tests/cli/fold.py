@@ -60,6 +60,8 @@ SPREAD = [
     ("qwen3-30b-a3b", ["--gpus", 32, "--pp", 2, "--dp", 16, "--ep", 16, "--batch-size", 32], (16, 1)),
     ("llama3-8b", ["--gpus", 32, "--pp", 2, "--dp", 4, "--cp", 4, "--batch-size", 16], (16, 1)),
     ("llama3-8b", ["--gpus", 64, "--pp", 2, "--tp", 4, "--dp", 4, "--cp", 2, "--batch-size", 16, "--sequence-parallel", "--zero", 1], (8, 4)),
+    ("llama3-8b", ["--gpus", 32, "--pp", 2, "--tp", "2x2x2", "--dp", 2, "--micro-batch-size", 2, "--batch-size", 16, "--zero", 1], (2, 8)),
+    ("llama3-8b", ["--gpus", 64, "--tp", "4x4x2", "--dp", 2, "--micro-batch-size", 2, "--batch-size", 8, "--recompute", "full"], (2, 32)),
     ("llama3-8b", ["--gpus", 16, "--dp", 16, "--batch-size", 16, "--zero", 1, "--overlap-allreduce"], (16, 1)),
     ("llama3-8b", ["--gpus", 24, "--dp", 24, "--batch-size", 48, "--zero", 3], (24, 1)),
     ("llama3-8b", ["--gpus", 160, "--dp", 160, "--batch-size", 160, "--zero", 3, "--prefetch", 2], (160, 1)),

@@ -91,6 +91,44 @@ static const struct {
         {GOOD "--tp 0", 1, RV_EINPUT, "--tp: '0' is not a whole number from 1 to 1048576"},
         {GOOD "--tp 2", 1, RV_EPLAN, "--pp 1 x --dp 1 x --tp 2 needs 2 ranks, but there is 1"},
         {GOOD "--tp 3", 3, RV_EPLAN, "--tp 3 does not divide the 4 heads (n_head) of tiny"},
+        {GOOD "--tp 2,2", 4, RV_EINPUT,
+         "--tp: '2,2' is neither a number of shards nor a grid of them such as 2,2,1 or 2x2x1, X times Y "
+         "times Z, "
+         "from 1 to 1023 each and 1048576 in all"},
+        {GOOD "--tp 1,2,0", 4, RV_EINPUT,
+         "--tp: '1,2,0' is neither a number of shards nor a grid of them such as 2,2,1 or 2x2x1, X times Y "
+         "times "
+         "Z, from 1 to 1023 each and 1048576 in all"},
+        {GOOD "--tp 2x1,1", 2, RV_EINPUT,
+         "--tp: '2x1,1' is neither a number of shards nor a grid of them such as 2,2,1 or 2x2x1, X times Y "
+         "times "
+         "Z, from 1 to 1023 each and 1048576 in all"},
+        {GOOD "--tp 1,3,1", 3, RV_EPLAN, "--tp 3 does not divide the 4 heads (n_head) of tiny"},
+        {GOOD "--tp 2,2,1", 2, RV_EPLAN, "--pp 1 x --dp 1 x --tp 4 (2x2x1) needs 4 ranks, but there are 2"},
+        {GOOD "--tp 2,3,1", 6, RV_EPLAN,
+         "--tp 2x3x1 splits heads over Y = 3, and --tp 3 does not divide the 4 heads (n_head) of tiny"},
+        {GOOD "--tp 3,1,1", 3, RV_EPLAN,
+         "--tp 3x1x1: X = 3 does not divide the n_embd 32 of tiny, whose columns are split over X"},
+        {GOOD "--tp 1,1,3", 3, RV_EPLAN,
+         "--tp 1x1x3: Z = 3 does not divide --micro-batch-size 2, whose sequences are split over Z"},
+        {GOOD "--tp 2,1,1 --pp 3", 6, RV_ENOTBUILT,
+         "on a stage between others --schedule axonn goes by what arrives first, which shards of a grid, --tp "
+         "2x1x1, tell each other nothing of: with --pp above 2 take a schedule of fixed order, such as 1f1b or "
+         "gpipe"},
+        {GOOD "--tp 2,1,1 --sequence-parallel", 2, RV_ENOTBUILT,
+         "--sequence-parallel with a grid of shards, --tp 2x1x1, is not built yet"},
+        {GOOD "--tp 2,1,1 --tp-overlap 2", 2, RV_ENOTBUILT,
+         "--tp-overlap 2 with a grid of shards, --tp 2x1x1, is not built yet"},
+        {GOOD "--tp 2,1,1 --dp 2 --overlap-allreduce", 4, RV_ENOTBUILT,
+         "--overlap-allreduce with a grid of shards, --tp 2x1x1, is not built yet"},
+        {GOOD "--tp 2,1,1 --cp 2", 4, RV_ENOTBUILT,
+         "--cp 2 with a grid of shards, --tp 2x1x1, is not built yet"},
+        {"mixtral-tiny --micro-batch-size 2 --batch-size 24 --tp 2,1,1", 2, RV_ENOTBUILT,
+         "--tp 2x1x1 of mixtral-tiny, whose blocks are mixtures of experts, is not built yet"},
+        {"qwen3-0.6b --micro-batch-size 2 --batch-size 24 --tp 1,2,2", 4, RV_ENOTBUILT,
+         "--tp 1x2x2 of qwen3-0.6b, whose norms of heads would be summed over Y and Z, is not built yet: "
+         "with one "
+         "of the two 1 it is"},
         {GOOD "--tp 2 --pp 2 --offload-activations", 4, RV_EPLAN,
          "--offload-activations: --schedule axonn goes by which activations are back first, on which the "
          "shards of --tp 2 could disagree: with --pp above 1 take a schedule of fixed order, such as 1f1b or "
@@ -702,6 +740,46 @@ static void groups_are_the_ranks_that_differ_along_one_axis(void **state)
         assert_true(ends.size == 2 && ends.index == 1);
 }
 
+/* Singh et al. 2024: those along x are neighbours, those along z lie farthest apart. */
+static void shards_of_a_grid_have_groups_along_its_axes(void **state)
+{
+        (void)state;
+        const int x = 2, y = 3, z = 4;
+        const struct plan plan = {.pp = 2, .dp = 2, .tp = 24, .tp_x = 2, .tp_z = 4};
+        for (int rank = 0; rank < plan_ranks(&plan); rank++) {
+                const int shard = plan_shard(&plan, rank), first = rank - shard;
+                const int places[] = {shard % x, shard / x % y, shard / (x * y)};
+                const struct plan_group along_x = plan_group(&plan, rank, GROUP_TENSOR_X),
+                                        along_y = plan_group(&plan, rank, GROUP_TENSOR),
+                                        along_z = plan_group(&plan, rank, GROUP_TENSOR_Z);
+                assert_true(along_x.size == x && along_x.stride == 1 && along_x.index == places[0]);
+                assert_true(along_y.size == y && along_y.stride == x && along_y.index == places[1]);
+                assert_true(along_z.size == z && along_z.stride == x * y && along_z.index == places[2]);
+                assert_int_equal(along_x.first, first + x * (places[1] + y * places[2]));
+                assert_int_equal(along_y.first, first + places[0] + x * y * places[2]);
+                assert_int_equal(along_z.first, first + places[0] + x * places[1]);
+        }
+}
+
+/* Megatron's shards are a grid with one shard along x and z. */
+static void a_grid_along_y_is_the_same_plan(void **state)
+{
+        (void)state;
+        struct command row, grid;
+        struct rv_error_info err;
+        assert_int_equal(run(GOOD "--tp 2", 2, &row, &err), 0);
+        assert_int_equal(run(GOOD "--tp 1x2x1", 2, &grid, &err), 0);
+        const struct plan one = options_plan(&row.plan, false), other = options_plan(&grid.plan, false);
+        char text[FLAG_TEXT];
+        assert_memory_equal(&one, &other, sizeof one);
+        assert_string_equal(flag_write(flag_named("tp"), &grid.plan, text), "2");
+        assert_int_equal(run(GOOD "--tp 2,1,2", 4, &grid, &err), 0);
+        assert_string_equal(flag_write(flag_named("tp"), &grid.plan, text), "2x1x2");
+        const int value = flag_value(flag_named("tp"), &grid.plan);
+        flag_set(flag_named("tp"), &row.plan, value);
+        assert_true(row.plan.tp == 4 && row.plan.tp_x == 2 && row.plan.tp_z == 2);
+}
+
 static void texts_of_a_grid_name_its_axes(void **state)
 {
         (void)state;
@@ -734,6 +812,8 @@ int main(void)
                 cmocka_unit_test(tokens_are_read_with_their_suffixes),
                 cmocka_unit_test(rates_are_sizes_a_second),
                 cmocka_unit_test(groups_are_the_ranks_that_differ_along_one_axis),
+                cmocka_unit_test(shards_of_a_grid_have_groups_along_its_axes),
+                cmocka_unit_test(a_grid_along_y_is_the_same_plan),
                 cmocka_unit_test(texts_of_a_grid_name_its_axes),
         };
         return cmocka_run_group_tests_name("options", tests, NULL, NULL);

@@ -346,6 +346,187 @@ static void shared_experts_are_summed_with_the_others(void **state)
         }
 }
 
+/* ---- grids of shards ---- */
+
+static const int grids[][3] = {{1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {1, 1, 2}, {2, 2, 1},
+                               {2, 1, 4}, {1, 4, 2}, {4, 2, 2}, {4, 4, 4}};
+enum { GRIDS = sizeof grids / sizeof *grids };
+
+static struct gpt small_llama(void)
+{
+        return (struct gpt){.name = "llama",
+                            .family = FAMILY_LLAMA,
+                            .n_layer = 3,
+                            .n_embd = 32,
+                            .n_head = 4,
+                            .n_kv_head = 4,
+                            .head_size = 8,
+                            .n_inner = 48,
+                            .rope_theta = 100,
+                            .norm_epsilon = 1e-5,
+                            .vocab_size = 64,
+                            .n_positions = 16};
+}
+
+/* Of a micro-batch of 4 sequences of 16 tokens, of which a shard has B / Z. */
+static struct work grid_work(const int grid[3], bool fused, enum recompute recompute)
+{
+        struct work work = small_work(fused, false, recompute);
+        work.micro_batch_size = 4 / grid[2];
+        work.tp_x = grid[0];
+        work.tp_z = grid[2];
+        return work;
+}
+
+static struct stage grid_stage(const struct gpt *gpt, const int grid[3], int shard)
+{
+        const struct stage whole = partition_stage(gpt, 1, 0);
+        return partition_grid(&whole, grid[0], grid[1], grid[2], shard);
+}
+
+/* What a rank sends of collectives in rings of so many. */
+static double ring(int ranks, int times, int64_t bytes)
+{
+        return times * (double)(ranks - 1) / ranks * (double)bytes;
+}
+
+static void check_volume(const int grid[3], const struct sums *sums, int64_t along_x, int64_t along_y,
+                         int64_t gathered, int64_t scattered)
+{
+        const double x = ring(grid[0], 2, sums->bytes[KERNEL_TENSOR_X_ALLREDUCE]),
+                     y = ring(grid[1], 2, sums->bytes[KERNEL_TENSOR_ALLREDUCE]),
+                     g = ring(grid[2], 1, sums->bytes[KERNEL_TENSOR_Z_ALL_GATHER]),
+                     s = ring(grid[2], 1, sums->bytes[KERNEL_TENSOR_Z_REDUCE_SCATTER]);
+        assert_true(x == ring(grid[0], 2, along_x));
+        assert_true(y == ring(grid[1], 2, along_y));
+        assert_true(g == ring(grid[2], 1, gathered));
+        assert_true(s == ring(grid[2], 1, scattered));
+}
+
+/* Singh et al. 2024: of a product of m rows with weights (k,n) on a grid, weights of k n / (X Y) are gathered
+ * along z, m n / (Z Y) summed along x, and backward m k / (Z X) along y; of every other product with x and y
+ * exchanged. Norms sum two numbers a row along x, of RMSNorm one, in fp32. */
+static void collectives_of_a_layer_on_a_grid_are_the_closed_form(void **state)
+{
+        (void)state;
+        for (int variant = 0; variant < 4 * GRIDS; variant++) {
+                const int *grid = grids[variant / 4], X = grid[0], Y = grid[1], Z = grid[2];
+                const bool llama = variant & 1;
+                struct gpt gpt = llama ? small_llama() : small_gpt(true), longer = gpt;
+                longer.n_layer++;
+                const struct work work = grid_work(grid, variant & 2, RECOMPUTE_NONE);
+                struct stage stage = grid_stage(&gpt, grid, 0);
+                const int64_t m = 4 * 16 / Z, C = 32, e = sizeof(float);
+                const int64_t outputs[] = {3 * C, C, llama ? 2 * 48 : 4 * C, C},
+                              inputs[] = {C, C, C, llama ? 48 : 4 * C};
+                int64_t along_x[2] = {0}, along_y[2] = {0}, matrices = 0;
+                struct sums sums[2], more[2];
+                for (int i = 0; i < 4; i++) {
+                        const bool exchanged = i & 1;
+                        (exchanged ? along_y : along_x)[0] += m * outputs[i] / (exchanged ? X : Y) * e;
+                        (exchanged ? along_x : along_y)[1] += m * inputs[i] / (exchanged ? Y : X) * e;
+                        matrices += outputs[i] * inputs[i] / (X * Y) * e;
+                }
+                for (int pass = 0; pass < 2; pass++)
+                        along_x[pass] += 2 * m * (llama ? 1 : 2) * e;
+                sum_lists(&gpt, &stage, &work, sums);
+                stage = grid_stage(&longer, grid, 0);
+                sum_lists(&longer, &stage, &work, more);
+                for (int pass = 0; pass < 2; pass++) {
+                        for (int kind = 0; kind < KERNEL_ENTRIES; kind++)
+                                more[pass].bytes[kind] -= sums[pass].bytes[kind];
+                        check_volume(grid, &more[pass], along_x[pass], along_y[pass], matrices,
+                                     pass ? matrices : 0);
+                }
+        }
+}
+
+/* Beside blocks: rows of the embedding are summed along y, logits along x, and the gradient of what they are
+ * made of along y; a tied table is gathered in either place. */
+static void ends_of_a_model_on_a_grid_sum_rows_and_logits(void **state)
+{
+        (void)state;
+        const struct gpt gpt = small_llama();
+        for (int i = 0; i < GRIDS; i++) {
+                const int *grid = grids[i], X = grid[0], Y = grid[1];
+                const struct work work = grid_work(grid, true, RECOMPUTE_NONE);
+                struct stage stage = grid_stage(&gpt, grid, 0);
+                const int64_t m = 4 * 16 / grid[2], C = 32, V = 64, e = sizeof(float),
+                              table = V * C / (X * Y) * e;
+                struct sums ends[2];
+                stage.layers = 0;
+                sum_lists(&gpt, &stage, &work, ends);
+                check_volume(grid, &ends[0], m * V / Y * e + m * e, m * C / X * e, 2 * table, 0);
+                check_volume(grid, &ends[1], m * e, m * C / X * e, table, 2 * table);
+        }
+}
+
+/* All of them share every product with weights, and those along y attention's two, which those along x do
+ * alike: L x 2 x 2 B H T T hs operations forward, twice as many backward, and what runs again. */
+static void work_of_a_grid_adds_up_to_the_whole_s(void **state)
+{
+        (void)state;
+        static const double again[RECOMPUTES] = {
+                [RECOMPUTE_FULL] = 1, [RECOMPUTE_LAYER] = 1, [RECOMPUTE_SELECTIVE] = 0.5};
+        const double attention = 3 * 2 * 2 * 4 * 4 * 16 * 16 * 8;
+        struct gpt gpt = small_gpt(true);
+        gpt.vocab_size = 64;
+        for (int variant = 0; variant < GRIDS * RECOMPUTES; variant++) {
+                const int *grid = grids[variant / RECOMPUTES], shards = grid[0] * grid[1] * grid[2];
+                const enum recompute recompute = (enum recompute)(variant % RECOMPUTES);
+                const struct work work = grid_work(grid, false, recompute),
+                                  of_one = grid_work(grids[0], false, recompute);
+                const struct stage whole = partition_stage(&gpt, 1, 0), part = grid_stage(&gpt, grid, 0);
+                struct sums all[2], own[2];
+                sum_lists(&gpt, &whole, &of_one, all);
+                sum_lists(&gpt, &part, &work, own);
+                for (int pass = 0; pass < 2; pass++)
+                        assert_true(own[pass].flops * shards ==
+                                    all[pass].flops +
+                                            (grid[0] - 1) * attention * (pass ? 2 + again[recompute] : 1));
+        }
+}
+
+/* Every matrix is split over all shards, but positions, which those along y have alike, as they have vectors
+ * of the residual stream; other vectors are alike along x; and all vectors along z. */
+static void parameters_of_a_grid_are_a_part_of_every_matrix(void **state)
+{
+        (void)state;
+        struct gpt gpt = small_gpt(false);
+        const int64_t L = gpt.n_layer, C = gpt.n_embd, V = gpt.vocab_size = 64, T = gpt.n_positions;
+        for (int i = 0; i < GRIDS; i++) {
+                const int *grid = grids[i], X = grid[0], Y = grid[1], Z = grid[2];
+                const struct stage part = grid_stage(&gpt, grid, 0);
+                const int64_t matrices = 2 * V * C + L * 12 * C * C, of_stream = L * 6 * C + 2 * C,
+                              of_heads = L * 7 * C;
+                assert_int_equal(partition_parameters(&gpt, &part),
+                                 matrices / (X * Y * Z) + T * C / (X * Z) + of_stream / X + of_heads / Y);
+                int64_t offset;
+                const int64_t summed = partition_summed(&gpt, &part, false, &offset);
+                assert_int_equal(summed, Z == 1 ? 0 : of_stream / X + of_heads / Y);
+        }
+}
+
+/* A pass has the whole of one matrix at a time, and of its gradient. */
+static void a_grid_s_passes_have_room_for_a_gathered_matrix(void **state)
+{
+        (void)state;
+        const struct gpt gpt = small_llama();
+        const int row[] = {1, 1, 1};
+        const struct work work = grid_work(row, true, RECOMPUTE_NONE);
+        struct work shared = work;
+        shared.tp_z = 4; /* and the rows that one rank has */
+        const struct workload_bytes plain = workload_bytes(&gpt, &work, 1),
+                                    gathered = workload_bytes(&gpt, &shared, 4);
+        const int64_t largest = 2 * 48 * 32 * (int64_t)sizeof(float);
+        assert_int_equal(gathered.slot[LAYER_BLOCK], plain.slot[LAYER_BLOCK]);
+        for (int parted = 0; parted < 2; parted++) {
+                const int64_t more =
+                        gathered.workspace[LAYER_BLOCK][parted] - plain.workspace[LAYER_BLOCK][parted];
+                assert_true(more > 0 && more <= 2 * largest);
+        }
+}
+
 static struct memory_layout layout_of(const struct gpt *gpt, int shards, bool sequence_parallel, bool fused)
 {
         struct stage whole = partition_stage(gpt, 1, 0), shard = partition_shard(&whole, shards, 0);
@@ -393,6 +574,11 @@ int main(void)
                 cmocka_unit_test(sequence_parallel_shards_gather_and_scatter),
                 cmocka_unit_test(shared_experts_are_summed_with_the_others),
                 cmocka_unit_test(sequence_parallel_shards_store_a_part_of_everything),
+                cmocka_unit_test(collectives_of_a_layer_on_a_grid_are_the_closed_form),
+                cmocka_unit_test(ends_of_a_model_on_a_grid_sum_rows_and_logits),
+                cmocka_unit_test(work_of_a_grid_adds_up_to_the_whole_s),
+                cmocka_unit_test(parameters_of_a_grid_are_a_part_of_every_matrix),
+                cmocka_unit_test(a_grid_s_passes_have_room_for_a_gathered_matrix),
         };
         return cmocka_run_group_tests_name("shards", tests, NULL, NULL);
 }

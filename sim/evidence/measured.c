@@ -228,6 +228,12 @@ static int take_columns(struct options *o, const struct table_row *row, struct r
                 rc = set_number(o, grid_axes[axis].size, row->sizes[axis], err);
         for (size_t i = 0; rc == 0 && i < sizeof columns / sizeof *columns; i++)
                 rc = set_number(o, columns[i].flag, columns[i].number, err);
+        if (rc || !row->tp_grid[0])
+                return rc;
+        rc = set_flag(o, "tp", row->tp_grid, err);
+        if (rc == 0 && o->tp != row->sizes[GRID_SHARDS])
+                return rv_fail(err, RV_EINPUT, "tp_grid %s has %d shards, and column tp says %lld",
+                               row->tp_grid, o->tp, (long long)row->sizes[GRID_SHARDS]);
         return rc;
 }
 
@@ -323,8 +329,9 @@ static void name_run(struct measured_run *run)
                 add_to_name(run, "%.48s", o->gpt.name);
         else
                 add_to_name(run, "h%d l%d", o->gpt.n_embd, o->gpt.n_layer);
-        add_to_name(run, " s%d b%lld mb%d tp%d pp%d dp%d", o->seq_len, (long long)o->batch_size,
-                    o->micro_batch_size, o->tp, o->pp, o->dp);
+        char shards[FLAG_TEXT];
+        add_to_name(run, " s%d b%lld mb%d tp%s pp%d dp%d", o->seq_len, (long long)o->batch_size,
+                    o->micro_batch_size, flag_write(flag_named("tp"), o, shards), o->pp, o->dp);
         if (o->cp > 1)
                 add_to_name(run, " cp%d", o->cp);
         add_to_name(run, " %s", recompute_name(o->recompute));

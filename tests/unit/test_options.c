@@ -112,8 +112,10 @@ static const struct {
         {GOOD "--tp 1,1,3", 3, RV_EPLAN,
          "--tp 1x1x3: Z = 3 does not divide --micro-batch-size 2, whose sequences are split over Z"},
         {GOOD "--tp 2,1,1 --pp 3", 6, RV_ENOTBUILT,
-         "on a stage between others --schedule axonn goes by what arrives first, which shards of a grid, --tp "
-         "2x1x1, tell each other nothing of: with --pp above 2 take a schedule of fixed order, such as 1f1b or "
+         "on a stage between others --schedule axonn goes by what arrives first, which shards of a grid, "
+         "--tp "
+         "2x1x1, tell each other nothing of: with --pp above 2 take a schedule of fixed order, such as 1f1b "
+         "or "
          "gpipe"},
         {GOOD "--tp 2,1,1 --sequence-parallel", 2, RV_ENOTBUILT,
          "--sequence-parallel with a grid of shards, --tp 2x1x1, is not built yet"},

@@ -68,7 +68,7 @@ static struct buffers buffers_of(const struct driver_real *d, const struct op *o
 static void *network_buffer(const struct driver_real *d, const struct op *op)
 {
         const struct buffers buffers = buffers_of(d, op);
-        bool staged = op->lane == LANE_COLLECTIVE ? d->plan.stage_allreduce : d->plan.stage_messages;
+        bool staged = op_lane_of_replicas(op->lane) ? d->plan.stage_allreduce : d->plan.stage_messages;
         if (op->group == GROUP_TENSOR)
                 staged = false;
         return staged ? buffers.host : buffers.device;

@@ -23,8 +23,8 @@
  * gradients are shared. The optimizer gathers what it has updated (optimizer.c).
  *
  * Hybrid shards (HSDP): groups of plan.sharers replicas each share all of it, and gather and reduce among
- * themselves; replicas of different groups that have the same share sum it when the pipeline is over
- * (optimizer.c).
+ * themselves; replicas of different groups that have the same share of a unit sum it when it has been reduced
+ * for the last time of the batch, on a lane of its own (optimizer.c).
  *
  * All collectives are issued when a unit's work begins or ends, never when another collective does, so their
  * order is the same on every replica, however long each takes. Replicas must go through their micro-batches
@@ -318,8 +318,7 @@ static bool begin_gradients(struct core *core, int nth, struct op *op)
         if (op->reduced < 0)
                 return false;
         op->begins = adds || (batch && !first) ? GRADIENTS_ADD : first ? GRADIENTS_CLEAR : GRADIENTS_LOAD;
-        if (!batch)
-                core_tables(core).reduced[op->reduced] = unit_of(core, nth) + 1;
+        core_tables(core).reduced[op->reduced] = unit_of(core, nth) + 1;
         return true;
 }
 
@@ -384,6 +383,14 @@ bool gather_idle(const struct core *core)
         return core->gather.scattering == 0 && !core->gather.reduces;
 }
 
+bool gather_reduced(struct core *core, int unit)
+{
+        const struct gather_state *g = &core->gather;
+        const int at = unit - !has_embedding(&core->units);
+        const bool past = g->units == 0 || g->computed > g->units - 1 - at;
+        return core->backwards_started == core->plan.micro_batches && past && !is_reducing(core, unit);
+}
+
 /* ---- completions ---- */
 
 static bool has(const struct core *core, const struct op *op)
@@ -420,8 +427,7 @@ static bool goes_on(struct core *core, struct op *op)
         }
         if (op->kind == OP_REDUCE_SCATTER) {
                 g->scattering--;
-                if (!gradients_stay(&core->plan))
-                        core_tables(core).reduced[op->reduced] = 0;
+                core_tables(core).reduced[op->reduced] = 0;
                 return true;
         }
         computed(core, op);

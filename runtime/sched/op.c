@@ -45,6 +45,7 @@ const char *op_lane_name(enum op_lane lane)
                 [LANE_SCALARS] = "scalars",
                 [LANE_TENSOR] = "tensor",
                 [LANE_DECISION] = "decision",
+                [LANE_SHARES] = "shares",
         };
         return names[lane];
 }

@@ -12,7 +12,8 @@
 #include "runtime/sched/plan.h"
 
 /* The kinds of operations. The comment on each kind names the members of struct op that say what it works on:
- * `input`, `slot`, `gradient` and so on. The lane of each kind is fixed, see op_lane_of. */
+ * `input`, `slot`, `gradient` and so on. The lane of each kind is fixed, see op_lane_of; only sums between groups
+ * of hybrid shards have one of their own, LANE_SHARES. */
 enum op_kind {
         /* Copies the tokens of a batch (first stage) and its targets (last stage) from the host to
          * the device. */
@@ -95,8 +96,16 @@ enum op_lane {
         LANE_TENSOR,
         /* For what shard 0 of a stage decides: few bytes, that wait for no collective. */
         LANE_DECISION,
+        /* For the sums between groups of hybrid shards, beside what each group gathers and reduces. */
+        LANE_SHARES,
         LANES
 };
+
+/* Whether a lane is for sums of gradients and gathers of weights between replicas. */
+static inline bool op_lane_of_replicas(enum op_lane lane)
+{
+        return lane == LANE_COLLECTIVE || lane == LANE_SHARES;
+}
 
 /* Returns the lane on which operations of a kind run. */
 enum op_lane op_lane_of(enum op_kind kind);

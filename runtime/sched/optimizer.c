@@ -24,7 +24,11 @@
  * summed elsewhere is left over in the gradients, so they are cleared when all updates are done.
  *
  * ZeRO-2: gradients were reduced in the pipeline, and a chunk is a unit (gather.c); its shares' updates and
- * its gather are as with ZeRO-1. Of several groups (hybrid shards) what one has is all-reduced first. */
+ * its gather are as with ZeRO-1.
+ *
+ * Hybrid shards: the groups' shares of a unit are all-reduced as soon as they are reduced for the last time,
+ * from behind, and updated in that order. What overflows in a sum is infinite there, so that the look for
+ * overflow follows the sums. */
 #include "runtime/sched/state.h"
 
 #include "runtime/base/minmax.h"
@@ -145,24 +149,31 @@ static struct op whole_chunk(const struct core *core, enum op_kind kind, int chu
         return op;
 }
 
-/* Hybrid shards of ZeRO-2: what this replica has of a unit, which is in its place among what it keeps. */
+/* Hybrid shards: what this replica has of a unit, which is in its place among what it keeps. */
 static struct op share_sum(const struct core *core, int chunk)
 {
         const struct region_range own = regions_own(&core->optimizer.regions, chunk);
         struct op op = sum(core, OP_ALLREDUCE, GROUP_SHARE_DATA,
                            (struct region_range){own.place, own.count, own.place});
+        op.lane = LANE_SHARES;
         op.bucket = chunk;
         return op;
+}
+
+/* Whether chunks are summed, and updated, in the order in which the last backward makes gradients final. */
+static bool from_behind(const struct plan *plan)
+{
+        return overlap_planned(plan) || plan_hybrid(plan);
 }
 
 /* The nth in order. */
 static struct op chunk_sum(const struct core *core, int nth)
 {
-        const bool behind = overlap_planned(&core->plan);
-        if (core->plan.zero == 2)
-                return share_sum(core, nth);
-        return whole_chunk(core, core->plan.zero == 1 ? OP_REDUCE_SCATTER : OP_ALLREDUCE,
-                           behind ? regions_chunk_from_behind(&core->optimizer.regions, nth) : nth);
+        const struct plan *plan = &core->plan;
+        const int chunk = from_behind(plan) ? regions_chunk_from_behind(&core->optimizer.regions, nth) : nth;
+        if (plan_hybrid(plan))
+                return share_sum(core, chunk);
+        return whole_chunk(core, plan->zero == 1 ? OP_REDUCE_SCATTER : OP_ALLREDUCE, chunk);
 }
 
 static struct op whole_stage(const struct core *core, enum op_kind kind)
@@ -172,11 +183,17 @@ static struct op whole_stage(const struct core *core, enum op_kind kind)
         return op;
 }
 
+/* Of ZeRO-2 and hybrid shards: the unit that a chunk is; one without parameters is none. */
+static int unit_of(const struct core *core, int chunk)
+{
+        return chunk + (core->units.embedding == 0);
+}
+
 /* ZeRO-2: weights of a chunk, which is a unit, are in its buffer, from the beginning. */
 static void in_unit(const struct core *core, struct op *op, int chunk)
 {
         op->offset -= regions_chunk(&core->optimizer.regions, chunk).offset;
-        op->gathered = gather_buffer(core, chunk + (core->units.embedding == 0));
+        op->gathered = gather_buffer(core, unit_of(core, chunk));
 }
 
 /* The nth update in order, or the copy before or after it. */
@@ -185,7 +202,7 @@ static struct op nth_update(const struct core *core, int nth, enum op_kind kind)
         const struct regions *r = &core->optimizer.regions;
         struct op op = core_new_op(kind);
         int chunk;
-        op.bucket = overlap_planned(&core->plan) ? regions_update_from_behind(r, nth) : nth;
+        op.bucket = from_behind(&core->plan) ? regions_update_from_behind(r, nth) : nth;
         const struct region_range range = regions_update(r, op.bucket, &chunk);
         op.offset = range.offset;
         op.count = range.count;
@@ -206,7 +223,7 @@ static bool next_gather(struct core *core, struct op *op)
         if (o->gathers_issued == o->gathers || o->exchanges_issued < o->exchanges || !o->overflow_known ||
             o->overflow)
                 return false;
-        const bool behind = overlap_planned(&core->plan);
+        const bool behind = from_behind(&core->plan);
         const int nth = o->gathers_issued,
                   chunk = behind ? regions_updated_from_behind(&o->regions, nth) : nth;
         if ((o->chunks > 0 && !core_tables(core).chunk_done[chunk]) ||
@@ -226,7 +243,35 @@ static void chunk_done(struct core *core, int chunk)
         core->optimizer.chunks_done++;
 }
 
-/* Sums in place, so after the look for overflow. */
+/* Its gradients are those of all micro-batches. */
+static bool is_final(struct core *core, const struct op *chunk)
+{
+        const struct regions *r = &core->optimizer.regions;
+        if (core_pipeline_done(core))
+                return true;
+        if (plan_hybrid(&core->plan))
+                return gather_reduced(core, unit_of(core, chunk->bucket));
+        const bool common = r->common && regions_region(r, chunk->bucket) == &r->region[REGION_COMMON];
+        return !common && chunk->offset >= core->optimizer.final;
+}
+
+/* A replica without a share of a chunk is so in all groups, and at both ends. */
+static bool next_sum(struct core *core, struct op *op)
+{
+        struct optimizer_state *o = &core->optimizer;
+        while (o->chunks_issued < o->chunks) {
+                *op = chunk_sum(core, o->chunks_issued);
+                if (!is_final(core, op))
+                        return false;
+                o->chunks_issued++;
+                if (op->count > 0)
+                        return true;
+                chunk_done(core, op->bucket);
+        }
+        return false;
+}
+
+/* Sums in place, so after the look for overflow, if that is of what is summed. */
 static bool next_collective(struct core *core, struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
@@ -235,16 +280,11 @@ static bool next_collective(struct core *core, struct op *op)
                 o->replicated_issued = true;
                 return true;
         }
-        if (!o->replicated_done || o->checks_done < o->checks)
+        if (!o->replicated_done || (o->checks_done < o->checks && !plan_hybrid(&core->plan)))
                 return false;
-        /* A replica without a share of a chunk is so in all groups, and at both ends. */
-        while (o->chunks_issued < o->chunks) {
-                *op = chunk_sum(core, o->chunks_issued++);
-                if (op->count > 0)
-                        return true;
-                chunk_done(core, op->bucket);
-        }
-        while (o->exchanges_issued < o->exchanges && o->chunks_done == o->chunks) {
+        if (next_sum(core, op))
+                return true;
+        while (o->checks_done == o->checks && o->exchanges_issued < o->exchanges && o->chunks_done == o->chunks) {
                 *op = embedding_exchange(core, o->exchanges_issued++);
                 if (op->count > 0)
                         return true;
@@ -326,9 +366,11 @@ static bool next_compute(struct core *core, struct op *op)
         struct optimizer_state *o = &core->optimizer;
         if (core->computing)
                 return false;
-        bool final = o->overflow_known && o->replicated_done && o->chunks_done == o->chunks &&
-                     o->exchanges_done == o->exchanges;
-        if (o->checks_issued < o->checks && !o->replicated_done) {
+        const bool summed = o->chunks_done == o->chunks,
+                   final = o->overflow_known && o->replicated_done && summed &&
+                           o->exchanges_done == o->exchanges;
+        if (o->checks_issued < o->checks &&
+            (!o->replicated_done || (plan_hybrid(&core->plan) && !summed))) {
                 return false;
         } else if (o->checks_issued < o->checks) {
                 *op = nth_check(core, o->checks_issued++);
@@ -363,24 +405,16 @@ static bool next_copy(struct core *core, struct op *op)
         return false;
 }
 
-/* While the last backward goes on. */
-static bool next_early_sum(struct core *core, struct op *op)
+/* Blocking, gradients hold up all else until they are reduced, and what groups sum follows the pipeline. */
+static bool sums_early(const struct plan *plan)
 {
-        struct optimizer_state *o = &core->optimizer;
-        if (o->chunks_issued == o->chunks)
-                return false;
-        *op = chunk_sum(core, o->chunks_issued);
-        const bool common = regions_region(&o->regions, op->bucket) == &o->regions.region[REGION_COMMON];
-        if (op->offset < o->final || (o->regions.common && common))
-                return false;
-        o->chunks_issued++;
-        return true;
+        return overlap_planned(plan) || (plan_hybrid(plan) && !plan->blocking && !plan->forward_only);
 }
 
 bool optimizer_next(struct core *core, struct op *op)
 {
-        if (overlap_planned(&core->plan) && !core_pipeline_done(core))
-                return next_early_sum(core, op);
+        if (sums_early(&core->plan) && !core_pipeline_done(core))
+                return next_sum(core, op);
         if (!core_pipeline_done(core) || blocking_holds(core))
                 return false;
         return next_scalars(core, op) || next_collective(core, op) || next_copy(core, op) ||

@@ -34,13 +34,16 @@ static bool ends_with_shared(const struct plan *plan, const struct core_stage *s
         return plan->tied && plan->pp > 1 && end;
 }
 
-/* ZeRO-2: units that are alike and follow each other are the chunks of a region. */
+/* ZeRO-2: units that are alike and follow each other are the chunks of a region; of ZeRO-3 shares of them. */
 static struct regions regions_of_units(const struct plan *plan, const struct core_stage *stage)
 {
-        struct regions regions = {.shared = true, .update = core_update_parameters(plan, stage->parameters)};
+        const bool whole = is_shared(plan);
+        const enum op_group group = whole ? plan_unit_group(plan) : GROUP_SHARE_DATA;
+        struct regions regions = {.shared = whole, .units = true, .update = core_update_parameters(plan, stage->parameters)};
         int64_t offset = 0;
         for (int unit = 0, count = 0; unit < core_units_of(plan, &stage->units).all; unit++) {
-                const int64_t parameters = core_unit_parameters(plan, &stage->units, unit);
+                const int64_t all = core_unit_parameters(plan, &stage->units, unit),
+                              parameters = whole ? all : plan_share(plan, all);
                 const bool exchanged = ends_with_shared(plan, stage, unit);
                 if (parameters == 0)
                         continue;
@@ -48,7 +51,7 @@ static struct regions regions_of_units(const struct plan *plan, const struct cor
                     regions.region[count - 1].exchanged != exchanged) {
                         assert(count < REGIONS);
                         struct region *region = &regions.region[count++];
-                        *region = region_of(plan, offset, 0, plan_unit_group(plan), stage->replica);
+                        *region = region_of(plan, offset, 0, group, stage->replica);
                         region->chunk = parameters;
                         region->exchanged = exchanged;
                 }
@@ -60,18 +63,17 @@ static struct regions regions_of_units(const struct plan *plan, const struct cor
 
 struct regions regions_of(const struct plan *plan, const struct core_stage *stage)
 {
-        if (plan->zero == 2)
+        if (plan->zero == 2 || plan_hybrid(plan))
                 return regions_of_units(plan, stage);
         const bool first = stage->stage == 0, last = stage->stage == plan->pp - 1;
         const bool shared = plan->tied && plan->pp > 1 && (first || last);
         const int64_t embedding = shared ? plan->embedding_parameters : 0, all = stage->parameters;
         const int64_t common = plan->overlap_allreduce ? stage->common_count : 0;
         const int64_t experts = stage->expert_parameters, begin = experts + (first ? embedding : 0);
-        const enum op_group data = plan->zero == 3 ? GROUP_SHARE_DATA : GROUP_DATA;
         struct regions regions = {
                 .shared = is_shared(plan), .common = common > 0, .update = core_update_parameters(plan, all)};
         struct region *region = regions.region;
-        region[REGION_OWN] = region_of(plan, begin, all - experts - common - embedding, data, stage->replica);
+        region[REGION_OWN] = region_of(plan, begin, all - experts - common - embedding, GROUP_DATA, stage->replica);
         region[REGION_EXPERTS] = region_of(plan, 0, experts, GROUP_EXPERT_DATA, stage->replica);
         if (regions.common)
                 region[REGION_COMMON] =
@@ -284,6 +286,8 @@ static int updates_of(const struct regions *r, int region, int chunks)
 int regions_chunk_from_behind(const struct regions *r, int nth)
 {
         int chunks[REGIONS];
+        if (r->units)
+                return regions_chunks(r) - 1 - nth;
         count_chunks(r, chunks);
         if (r->region[REGION_EMBEDDING].offset < r->region[REGION_OWN].offset)
                 return from_behind(nth, chunks);
@@ -294,6 +298,8 @@ int regions_chunk_from_behind(const struct regions *r, int nth)
 int regions_update_from_behind(const struct regions *r, int nth)
 {
         int updates[REGIONS];
+        if (r->units)
+                return regions_updates(r) - 1 - nth;
         for (int i = 0; i < REGIONS; i++)
                 updates[i] = updates_of(r, i, chunks_in(&r->region[i]));
         return from_behind(nth, updates);
@@ -302,6 +308,8 @@ int regions_update_from_behind(const struct regions *r, int nth)
 int regions_updated_from_behind(const struct regions *r, int nth)
 {
         int chunks[REGIONS];
+        if (r->units)
+                return regions_chunks(r) - 1 - nth;
         count_chunks(r, chunks);
         return from_behind(nth, chunks);
 }
@@ -309,6 +317,8 @@ int regions_updated_from_behind(const struct regions *r, int nth)
 int regions_updates_behind(const struct regions *r, int chunks)
 {
         int updates = 0;
+        if (r->units)
+                return regions_updates(r) - regions_updates_before(r, regions_chunks(r) - chunks);
         for (int i = 0; i < REGIONS; i++) {
                 const int here = chunks_in(&r->region[i]), counted = min_int(chunks, here);
                 updates += updates_of(r, i, here) - updates_of(r, i, here - counted);

@@ -15,7 +15,8 @@
  * chunk are reduce-scattered, each replica updates its part of the chunk, and the weights are all-gathered.
  * Without it a chunk has one part, which every replica updates.
  *
- * With ZeRO-2 a chunk is a unit of gather.c, and so are offsets: units lie one behind the other here. */
+ * With ZeRO-2 a chunk is a unit of gather.c, and so are offsets: units lie one behind the other here. With
+ * hybrid shards of ZeRO-3 a chunk is the replica's share of a unit. */
 #ifndef RANVIER_RUNTIME_SCHED_REGIONS_H
 #define RANVIER_RUNTIME_SCHED_REGIONS_H
 
@@ -31,8 +32,8 @@ struct region {
          * otherwise 1, and which of them is this replica's. */
         int parts, part;
 };
-/* Which region is what. ZeRO-2: of units, each region has those that follow each other and are of one size:
- * the embedding, dense blocks, one with both kinds, blocks, the last ones if they are fewer, the head. */
+/* Which region is what. ZeRO-2 and hybrid shards: of units, each region has those that follow each other and
+ * are of one size: the embedding, dense blocks, one with both kinds, blocks, the last ones if they are fewer, the head. */
 enum { REGION_OWN, REGION_EXPERTS, REGION_COMMON, REGIONS = 6, REGION_EMBEDDING = REGIONS - 1 };
 
 /* How one rank's parameters are cut. Made by regions_of; the functions below only read it. */
@@ -44,6 +45,7 @@ struct regions {
         int64_t update; /* the most parameters of an update */
         bool shared;    /* ZeRO-1 or 2, even where a region has one rank alone: see region_range.place */
         bool common;    /* what shards have alike is a region */
+        bool units;     /* chunks are units of gather.c, or shares of them */
 };
 /* Cuts the parameters of `stage` as `plan` says. */
 struct regions regions_of(const struct plan *plan, const struct core_stage *stage);

@@ -377,6 +377,8 @@ bool gather_begin(struct core *core, struct op *pass);
 bool gather_next(struct core *core, struct op *op);
 /* Whether no gradients are being reduced, or are to be. */
 bool gather_idle(const struct core *core);
+/* Whether a unit's gradients have been reduced for the last time of the batch. */
+bool gather_reduced(struct core *core, int unit);
 
 /* Hands out the part of a pass beside which a collective runs that was handed out before it: see tensor.c. */
 bool tensor_next(struct core *core, struct op *op);

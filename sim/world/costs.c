@@ -129,7 +129,7 @@ enum collective_kind costs_collective(const struct op *op)
 /* Gradients or weights; scalars are double. */
 enum dtype costs_format(const struct costs *costs, const struct op *op)
 {
-        return op->lane == LANE_COLLECTIVE ? costs->options->dtype : DTYPE_FP32;
+        return op_lane_of_replicas(op->lane) ? costs->options->dtype : DTYPE_FP32;
 }
 
 struct collective_group costs_group(const struct costs *costs, struct plan_group group, enum op_group kind)

@@ -307,6 +307,8 @@ static bool lane_used(const struct sim_world *world, int stage, enum op_lane lan
                 return plan_parts_passes(&world->plan);
         case LANE_DECISION:
                 return core_decides(&world->plan, stage);
+        case LANE_SHARES:
+                return plan_hybrid(&world->plan);
         default:
                 return true;
         }
@@ -423,7 +425,7 @@ sg_host_t sim_lane_host(const struct sim_lane *lane)
         const struct plan *plan = &lane->rank->world->plan;
         const struct network_place *place = &lane->rank->place;
         const bool message = op_lane_opposite(lane->lane) < LANES;
-        if ((message && plan->stage_messages) || (lane->lane == LANE_COLLECTIVE && plan->stage_allreduce))
+        if ((message && plan->stage_messages) || (op_lane_of_replicas(lane->lane) && plan->stage_allreduce))
                 return place->staging;
         return place->device;
 }

@@ -173,7 +173,7 @@ struct sim_lane *sim_lane_opposite(const struct sim_lane *lane);
 /* Says whether all ranks of a group take part in what this lane does. */
 static inline bool sim_lane_collects(enum op_lane lane)
 {
-        return lane == LANE_COLLECTIVE || lane == LANE_SCALARS || lane == LANE_TENSOR;
+        return op_lane_of_replicas(lane) || lane == LANE_SCALARS || lane == LANE_TENSOR;
 }
 
 /* Returns the simulated rank that is, or stands for, rank `rank` of the plan. */

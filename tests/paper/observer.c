@@ -1034,14 +1034,30 @@ static struct op of_kept(struct observer *o, int rank, const struct op *op)
         return kept;
 }
 
-/* Every unit's gradients, of all micro-batches, are in the shares. */
+/* A unit's gradients, of all micro-batches, are in the shares. */
+static bool is_reduced(const struct observer *o, int rank, int unit)
+{
+        return o->seen[rank].units[unit].reduced == o->plan.micro_batches;
+}
+
 static bool all_reduced(const struct observer *o, int rank)
 {
         for (int unit = !has_embedding(o, rank); unit < units_in(o) - (is_tied(o) || !has_head(o, rank));
              unit++)
-                if (o->seen[rank].units[unit].reduced != o->plan.micro_batches)
+                if (!is_reduced(o, rank, unit))
                         return false;
         return true;
+}
+
+/* Of which unit what is kept at `place` is a share. */
+static int unit_with(const struct observer *o, int rank, int64_t place)
+{
+        int found = 0;
+        for (int unit = 0; unit < units_in(o); unit++)
+                if (unit_parameters(o, rank, unit) > 0 && share_of(o, rank, unit).place <= place &&
+                    !(is_tied(o) && unit == units_in(o) - 1))
+                        found = unit;
+        return found;
 }
 
 /* ---- passes of spread experts, or of parts of sequences, part by part ---- */
@@ -1120,6 +1136,15 @@ static bool all_summed(const struct observer *o, int rank)
         return true;
 }
 
+/* Hybrid shards: what a replica keeps is summed between the groups. */
+static bool shares_summed(const struct observer *o, int rank)
+{
+        for (int64_t p = 0; p < o->parameters; p++)
+                if (o->seen[rank].touched[p].reduced != 1 && (o->seen[rank].touched[p].own || !has_weights(o)))
+                        return false;
+        return true;
+}
+
 static bool no_overflow(const struct observer *o, int rank)
 {
         const struct seen *s = &o->seen[rank];
@@ -1130,12 +1155,13 @@ static bool no_overflow(const struct observer *o, int rank)
 static void check_sum(struct observer *o, int rank, const struct op *op)
 {
         const struct seen *s = &o->seen[rank];
-        const bool over = computed(o, rank);
+        const bool over = computed(o, rank), units = op->group == GROUP_SHARE_DATA;
         for (int64_t p = op->offset; p < op->offset + op->count; p++) {
                 expect(o, p < o->parameters, "sums are of parameters");
-                expect(o, over || p >= s->final, "gradients are summed when they are final");
-                expect(o, !o->plan.mixed || s->touched[p].looked == 1,
-                       "local gradients are looked at before sums change them");
+                expect(o, units ? is_reduced(o, rank, unit_with(o, rank, p)) : over || p >= s->final,
+                       "gradients are summed when they are final");
+                expect(o, !o->plan.mixed || s->touched[p].looked == !units,
+                       "local gradients are looked at before sums change them, or sums are");
                 expect(o,
                        op->group == group_of(o, p) || (op->group == GROUP_EMBEDDING && shared(o, rank, p) &&
                                                        (o->plan.dp == 1 || s->touched[p].reduced == 1 ||
@@ -1194,7 +1220,9 @@ static void issue_collective(struct observer *o, int rank, const struct op *op)
         bool gradients = gathers || op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALLREDUCE;
         bool scatters = shares_chunks(o) && op->group != GROUP_EMBEDDING;
         expect(o,
-               op->lane == (gradients ? LANE_COLLECTIVE : LANE_SCALARS) &&
+               op->lane == (!gradients                       ? LANE_SCALARS
+                                    : op->group == GROUP_SHARE_DATA ? LANE_SHARES
+                                                                    : LANE_COLLECTIVE) &&
                        (gradients || op->group == GROUP_WORLD),
                "the numbers that all ranks agree on do not wait behind the gradients");
         if (op->kind == OP_REDUCE_OVERFLOW)
@@ -1247,7 +1275,7 @@ static void check_range(struct observer *o, int rank, const struct op *op)
                 return;
         }
         expect(o, op->place == op->offset, "parameters lie where their gradients do");
-        if (has_weights(o)) {
+        if (has_weights(o) || sums_shares(o)) {
                 expect(o, op->count >= 1 && op->count <= core_update_parameters(&o->plan, o->parameters),
                        "an update fits the buffers of the stage");
                 return;
@@ -1338,15 +1366,17 @@ static void issue_stage_of_sum(struct observer *o, int rank, const struct op *op
 static void issue_optimizer(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        const bool early = overlaps(o) && (op->of == OP_ALLREDUCE || op->of == OP_REDUCE_SCATTER) &&
-                           op->group == GROUP_DATA;
+        const bool of_shares = op->group == GROUP_SHARE_DATA && !o->plan.blocking;
+        const bool early = of_shares || (overlaps(o) && op->group == GROUP_DATA &&
+                                         (op->of == OP_ALLREDUCE || op->of == OP_REDUCE_SCATTER));
         expect(o, early || o->plan.forward_only || computed(o, rank), "the optimizer follows the pipeline");
-        expect(o, !gathers_units(o) || o->plan.forward_only || all_reduced(o, rank),
+        expect(o, !gathers_units(o) || of_shares || o->plan.forward_only || all_reduced(o, rank),
                "and the reductions of all units");
         switch (op->kind) {
         case OP_CHECK_OVERFLOW:
                 expect(o, o->plan.mixed && op->offset == 0 && op->count == s->final,
                        "all gradients are looked at");
+                expect(o, !sums_shares(o) || shares_summed(o, rank), "of hybrid shards their sums are");
                 break;
         case OP_ALLREDUCE:
         case OP_REDUCE_SCATTER:
@@ -1544,7 +1574,7 @@ void observer_complete(struct observer *o, int rank, const struct op *completed)
                 at++;
         expect(o, at < lane->count, "what completes was issued");
         end_blocking(o, rank, op);
-        bool collective = op->lane == LANE_COLLECTIVE || op->lane == LANE_SCALARS;
+        bool collective = op_lane_of_replicas(op->lane) || op->lane == LANE_SCALARS;
         expect(o, at == 0 || (o->eager && collective), "a lane keeps its order");
         if (at < lane->count)
                 memmove(&lane->serials[at], &lane->serials[at + 1],

@@ -67,7 +67,7 @@ static void share_units(uint64_t *random, struct plan *plan, int64_t *parameters
         plan->gathered = (enum plan_gathered)random_int(random, 0, GATHERED_FOR_BATCH);
         plan->offload_activations = plan->offload_activations && plan->policy != POLICY_AXONN;
         plan->sharers = plan->dp == 4 ? random_int(random, 0, 2) : 0;
-        if (plan->zero == 3)
+        if (plan->zero == 3 && !plan_hybrid(plan))
                 return;
         *parameters = 0;
         for (int stage = 0; stage < plan->pp; stage++) { /* as many as a stage keeps at most */

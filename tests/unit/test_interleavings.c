@@ -217,7 +217,7 @@ static bool tells(const struct search *s, int r, const struct op *op)
 
 static bool is_collective(const struct op *op)
 {
-        return op->lane == LANE_COLLECTIVE || op->lane == LANE_SCALARS || op->lane == LANE_TENSOR;
+        return op_lane_of_replicas(op->lane) || op->lane == LANE_SCALARS || op->lane == LANE_TENSOR;
 }
 
 /* All shards, or with zero 3 replicas, must do the same at the same time: what a collective is about is not

@@ -722,8 +722,8 @@ static const struct flag flags[] = {
         {.name = "shard-replicas", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, shard_replicas),
          FROM(1, LARGEST_GRID), .report = REPORT_IF_SET,
          .help = "With --zero 2 and 3, hybrid shards (HSDP): groups of N replicas of neighbouring numbers share parameters, and "
-                 "replicas of different groups sum what they have alike once a batch (default: all replicas share); N "
-                 "must divide D",
+                 "replicas of different groups sum what they have alike once a batch, unit by unit beside its last backward "
+                 "(default: all replicas share); N must divide D",
          .sweep = SWEEP_FIXED,
          CONFLICTS({{{"shard-replicas", ABOVE, 0}, {"zero", BELOW, 2}}, .code = RV_EPLAN,
                     .sentence = "{shard-replicas} is for --zero 2 and 3, which share gradients", .unpaired = true})},

@@ -12,8 +12,8 @@
 #include "runtime/sched/plan.h"
 
 /* The kinds of operations. The comment on each kind names the members of struct op that say what it works on:
- * `input`, `slot`, `gradient` and so on. The lane of each kind is fixed, see op_lane_of; only sums between groups
- * of hybrid shards have one of their own, LANE_SHARES. */
+ * `input`, `slot`, `gradient` and so on. The lane of each kind is fixed, see op_lane_of; only sums between
+ * groups of hybrid shards have one of their own, LANE_SHARES. */
 enum op_kind {
         /* Copies the tokens of a batch (first stage) and its targets (last stage) from the host to
          * the device. */

@@ -284,7 +284,8 @@ static bool next_collective(struct core *core, struct op *op)
                 return false;
         if (next_sum(core, op))
                 return true;
-        while (o->checks_done == o->checks && o->exchanges_issued < o->exchanges && o->chunks_done == o->chunks) {
+        while (o->checks_done == o->checks && o->exchanges_issued < o->exchanges &&
+               o->chunks_done == o->chunks) {
                 *op = embedding_exchange(core, o->exchanges_issued++);
                 if (op->count > 0)
                         return true;
@@ -366,11 +367,9 @@ static bool next_compute(struct core *core, struct op *op)
         struct optimizer_state *o = &core->optimizer;
         if (core->computing)
                 return false;
-        const bool summed = o->chunks_done == o->chunks,
-                   final = o->overflow_known && o->replicated_done && summed &&
-                           o->exchanges_done == o->exchanges;
-        if (o->checks_issued < o->checks &&
-            (!o->replicated_done || (plan_hybrid(&core->plan) && !summed))) {
+        const bool summed = o->chunks_done == o->chunks, final = o->overflow_known && o->replicated_done &&
+                                                                 summed && o->exchanges_done == o->exchanges;
+        if (o->checks_issued < o->checks && (!o->replicated_done || (plan_hybrid(&core->plan) && !summed))) {
                 return false;
         } else if (o->checks_issued < o->checks) {
                 *op = nth_check(core, o->checks_issued++);

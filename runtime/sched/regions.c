@@ -39,7 +39,8 @@ static struct regions regions_of_units(const struct plan *plan, const struct cor
 {
         const bool whole = is_shared(plan);
         const enum op_group group = whole ? plan_unit_group(plan) : GROUP_SHARE_DATA;
-        struct regions regions = {.shared = whole, .units = true, .update = core_update_parameters(plan, stage->parameters)};
+        struct regions regions = {
+                .shared = whole, .units = true, .update = core_update_parameters(plan, stage->parameters)};
         int64_t offset = 0;
         for (int unit = 0, count = 0; unit < core_units_of(plan, &stage->units).all; unit++) {
                 const int64_t all = core_unit_parameters(plan, &stage->units, unit),
@@ -73,7 +74,8 @@ struct regions regions_of(const struct plan *plan, const struct core_stage *stag
         struct regions regions = {
                 .shared = is_shared(plan), .common = common > 0, .update = core_update_parameters(plan, all)};
         struct region *region = regions.region;
-        region[REGION_OWN] = region_of(plan, begin, all - experts - common - embedding, GROUP_DATA, stage->replica);
+        region[REGION_OWN] =
+                region_of(plan, begin, all - experts - common - embedding, GROUP_DATA, stage->replica);
         region[REGION_EXPERTS] = region_of(plan, 0, experts, GROUP_EXPERT_DATA, stage->replica);
         if (regions.common)
                 region[REGION_COMMON] =

@@ -33,7 +33,8 @@ struct region {
         int parts, part;
 };
 /* Which region is what. ZeRO-2 and hybrid shards: of units, each region has those that follow each other and
- * are of one size: the embedding, dense blocks, one with both kinds, blocks, the last ones if they are fewer, the head. */
+ * are of one size: the embedding, dense blocks, one with both kinds, blocks, the last ones if they are fewer,
+ * the head. */
 enum { REGION_OWN, REGION_EXPERTS, REGION_COMMON, REGIONS = 6, REGION_EMBEDDING = REGIONS - 1 };
 
 /* How one rank's parameters are cut. Made by regions_of; the functions below only read it. */

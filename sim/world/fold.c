@@ -70,14 +70,27 @@ static bool members_are_alike(const struct platform *p, struct plan_group member
                members.size > many;
 }
 
+/* Hybrid shards: of each unit a share is summed. */
+static bool shares_are_alike(const struct platform *p, const struct plan *plan, const struct options *options)
+{
+        const struct core_stage part = options_core_stage(options, 0, 0);
+        for (int unit = 0; unit < core_units_of(plan, &part.units).all; unit++) {
+                const int64_t share = plan_share(plan, core_unit_parameters(plan, &part.units, unit));
+                if (!members_are_alike(p, plan_group(plan, 0, GROUP_SHARE_DATA), COLLECTIVE_ALLREDUCE,
+                                       share * plan->element_bytes, options->dtype))
+                        return false;
+        }
+        return true;
+}
+
 static const char *obstacle_in_sums(const struct platform *p, const struct plan *plan,
                                     const struct options *options)
 {
+        static const char *const along_trees = "gradients are summed along trees, in which replicas differ";
         const struct stage stage = options_stage(options, 0);
         const int64_t experts = plan->ep > 1 ? partition_expert_parameters(&options->gpt, &stage) : 0;
         const int64_t parameters = partition_parameters(&options->gpt, &stage) - experts;
         const int64_t chunk = plan->bucket_parameters * plan->allreduce_buckets;
-        const int64_t share = plan_share(plan, parameters);
         const enum collective_kind sum = plan->zero == 1 ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALLREDUCE;
         const struct {
                 enum op_group group;
@@ -87,15 +100,13 @@ static const char *obstacle_in_sums(const struct platform *p, const struct plan 
                     {GROUP_DATA, sum, plan->zero >= 2 ? 0 : parameters % chunk},
                     {GROUP_EXPERT_DATA, sum, min_int64(experts, chunk)},
                     {GROUP_EXPERT_DATA, sum, experts % chunk},
-                    {plan_unit_group(plan), COLLECTIVE_ALL_GATHER, plan->zero >= 2 ? parameters : 0},
-                    {GROUP_SHARE_DATA, COLLECTIVE_ALLREDUCE, plan_hybrid(plan) ? min_int64(share, chunk) : 0},
-                    {GROUP_SHARE_DATA, COLLECTIVE_ALLREDUCE, plan_hybrid(plan) ? share % chunk : 0}};
+                    {plan_unit_group(plan), COLLECTIVE_ALL_GATHER, plan->zero >= 2 ? parameters : 0}};
         for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
                 if (sums[i].parameters &&
                     !members_are_alike(p, plan_group(plan, 0, sums[i].group), sums[i].kind,
                                        sums[i].parameters * plan->element_bytes, options->dtype))
-                        return "gradients are summed along trees, in which replicas differ";
-        return NULL;
+                        return along_trees;
+        return !plan_hybrid(plan) || shares_are_alike(p, plan, options) ? NULL : along_trees;
 }
 
 /* Replicas that exchange rows of experts must send and receive alike: as many rows, to as many in their node.

@@ -39,7 +39,7 @@ REDUCED = [("tiny", 3, BATCH), ("tiny", 8, LARGE + ["--batch-size", 8]), ("tiny"
 TOLERANCE = 1e-6
 # Zero 3, or 2, whose memory is predicted.
 GATHERED = [(2, []), (3, KEPT), (4, BATCH), (2, LARGE), (3, ["--prefetch", 0]), (2, ["--prefetch", 2]), (3, ["--offload"] + BUCKETS),
-            (4, ["--shard-replicas", 2]), (2, ["--schedule", "gpipe", "--recompute", "layer"]), (2, ["--schedule", "1f1b", "--p2p", "blocking"])]
+            (4, ["--shard-replicas", 2, "--offload"] + BUCKETS), (2, ["--schedule", "gpipe", "--recompute", "layer"]), (2, ["--schedule", "1f1b", "--p2p", "blocking"])]
 SHARED_GRADIENTS = [(2, LARGE), (3, ["--offload"] + BUCKETS), (4, ["--shard-replicas", 2] + BATCH)]
 
 
@@ -234,6 +234,23 @@ def check_units(tap, folder):
                    f"{said}{found}\n{expected}")
 
 
+def check_between_groups(tap, folder):
+    """Hybrid shards: the trace shows the sums between groups, of units from the head to the embedding, before the last backward ends. Of a
+    run on few processors on one rank at least: others may wait for a late one with their first unit."""
+    trace, blocks = os.path.join(folder, "trace.json"), 4
+    for zero, real in ((3, False), (3, True), (2, True)):
+        plan = [*MIXED, "--zero", zero, "--shard-replicas", 2, "--trace", trace]
+        _, said = train(folder, 1, 4, *plan) if real else simulate(folder, "tiny", 1, 4, *SHAPE, "--seq-len", 64, *plan)
+        events = [event for event in json.load(open(trace))["traceEvents"] if event.get("ph") == "X" and event["args"]["batch"] == (7 if real else 0)]
+        ranks = range(4) if real else {event["pid"] for event in events}
+        of = lambda rank, kind: sorted((event["ts"], event["args"]["bucket"], event["ts"] + event["dur"]) for event in events
+                                       if event["pid"] == rank and event["args"]["kind"] == kind)
+        sums = {rank: of(rank, "all-reduce") for rank in ranks}
+        tap.ok(ranks and all([unit for _, unit, _ in sums[rank]] == [*range(blocks, -1, -1)] for rank in ranks) and
+               (any if real else all)(sums[rank][0][0] < max(end for *_, end in of(rank, "backward")) for rank in ranks),
+               f"{'real' if real else 'simulated'} --zero {zero} --shard-replicas 2: units are summed between groups beside the last backward", f"{said}{sums}")
+
+
 def check_times(tap, folder):
     plan = [*MIXED, "--micro-batch-size", 2, "--recompute", "layer"]
     run = lambda zero, batch, *more: simulate(folder, "gpt2-1.5b", 1, 12, *plan, "--batch-size", batch, "--zero", zero, *more)[0]
@@ -262,6 +279,7 @@ def main():
         check_bits(tap, folder)
         check_gathered(tap, folder)
         check_units(tap, folder)
+        check_between_groups(tap, folder)
         check_times(tap, folder)
     tap.end()
 

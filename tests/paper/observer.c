@@ -1140,7 +1140,8 @@ static bool all_summed(const struct observer *o, int rank)
 static bool shares_summed(const struct observer *o, int rank)
 {
         for (int64_t p = 0; p < o->parameters; p++)
-                if (o->seen[rank].touched[p].reduced != 1 && (o->seen[rank].touched[p].own || !has_weights(o)))
+                if (o->seen[rank].touched[p].reduced != 1 &&
+                    (o->seen[rank].touched[p].own || !has_weights(o)))
                         return false;
         return true;
 }
@@ -1220,9 +1221,9 @@ static void issue_collective(struct observer *o, int rank, const struct op *op)
         bool gradients = gathers || op->kind == OP_REDUCE_SCATTER || op->kind == OP_ALLREDUCE;
         bool scatters = shares_chunks(o) && op->group != GROUP_EMBEDDING;
         expect(o,
-               op->lane == (!gradients                       ? LANE_SCALARS
-                                    : op->group == GROUP_SHARE_DATA ? LANE_SHARES
-                                                                    : LANE_COLLECTIVE) &&
+               op->lane == (!gradients                      ? LANE_SCALARS
+                            : op->group == GROUP_SHARE_DATA ? LANE_SHARES
+                                                            : LANE_COLLECTIVE) &&
                        (gradients || op->group == GROUP_WORLD),
                "the numbers that all ranks agree on do not wait behind the gradients");
         if (op->kind == OP_REDUCE_OVERFLOW)

@@ -20,6 +20,7 @@ struct job {
         struct plan plan;
         struct core_units units;
         struct moment forward[UNITS], backward[UNITS];
+        double between; /* seconds of a sum between groups */
         int count, gathers, scatters;
         double work; /* seconds of all that was computed */
 };
@@ -28,7 +29,7 @@ static double job_seconds(void *context, int rank, const struct op *op)
 {
         struct job *job = context;
         if (!op_of_pass(op))
-                return 0;
+                return op->kind == OP_ALLREDUCE ? job->between : 0;
         const struct moment *step = &(op->of == OP_FORWARD ? job->forward : job->backward)[op->segment];
         switch (op->kind) {
         case OP_ALL_GATHER:
@@ -45,7 +46,8 @@ static double job_seconds(void *context, int rank, const struct op *op)
 
 static double stream_seconds(struct job *job, struct phases *phases)
 {
-        const struct core_stage stage = {.parameters = 1, .slot_bytes = 1, .units = job->units};
+        const struct core_stage stage = {
+                .parameters = plan_hybrid(&job->plan) ? job->count : 1, .slot_bytes = 1, .units = job->units};
         struct paper *paper = paper_new(&(struct paper_setting){
                 .plan = &job->plan, .stages = &stage, .physics = {.seconds = job_seconds, .context = job}});
         assert_non_null(paper);
@@ -204,6 +206,33 @@ static void blocking_reductions_hold_up_the_work(void **state)
         assert_stream(&job, 2 * (5 * job.count + (5 + 2) * job.count));
 }
 
+/* Hybrid shards: of sums between groups no longer than a unit's backward one is left behind the batch, of
+ * longer ones the last of a queue that began with the first unit; blocking, all of them are. */
+static void sums_between_groups_hide_behind_the_last_backward(void **state)
+{
+        (void)state;
+        struct job job;
+        struct phases phases;
+        for (int micro_batches = 1; micro_batches <= 3; micro_batches++) {
+                open_job(&job, 6, POLICY_1F1B, micro_batches);
+                job.plan.sharers = 1;
+                fill(&job, 5, 3, 2);
+                const double passes = 3 + 2 * 5 * job.count * micro_batches;
+                for (int between = 4; between <= 5; between++) {
+                        job.between = between;
+                        assert_stream(&job, passes + 2 + between);
+                        stream_seconds(&job, &phases);
+                        assert_close(phases.allreduce_seconds, between, 1e-13);
+                }
+                job.between = 8;
+                assert_stream(&job, passes - 5 * (job.count - 1) + 2 + 8 * job.count);
+                job.plan.zero = 2;
+                assert_stream(&job, passes - 3 - 5 * (job.count - 1) + 2 + 8 * job.count);
+                job.plan.blocking = true;
+                assert_stream(&job, passes - 3 + micro_batches * 2 * job.count + 8 * job.count);
+        }
+}
+
 /* Not two units ahead: after a long one, the weights of the second one behind it are not there. */
 static void weights_are_as_many_units_ahead_as_the_plan_says(void **state)
 {
@@ -316,6 +345,7 @@ int main(void)
                 cmocka_unit_test(longer_work_hides_the_network),
                 cmocka_unit_test(a_longer_network_hides_the_work),
                 cmocka_unit_test(blocking_reductions_hold_up_the_work),
+                cmocka_unit_test(sums_between_groups_hide_behind_the_last_backward),
                 cmocka_unit_test(weights_are_as_many_units_ahead_as_the_plan_says),
                 cmocka_unit_test(units_are_gathered_as_often_as_the_plan_says),
                 cmocka_unit_test(shares_lie_one_behind_the_other),

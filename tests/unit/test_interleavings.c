@@ -931,6 +931,7 @@ static void no_interleaving_of_shared_updates_deadlocks(void **state)
 static void no_interleaving_of_gathered_units_deadlocks(void **state)
 {
         (void)state;
+        const bool exhaustive = getenv("RANVIER_EXHAUSTIVE");
         static const enum plan_gathered gathered[] = {GATHERED_FOR_PASS, GATHERED_FOR_MICRO_BATCH,
                                                       GATHERED_FOR_BATCH};
         size_t states = 0;
@@ -945,7 +946,9 @@ static void no_interleaving_of_gathered_units_deadlocks(void **state)
                 plan.clip = plan.mixed = variant & 4;
                 plan.prefetch = variant % 4;
                 plan.unit_layers = plan.prefetch == 3 ? 2 : 1;
-                plan.micro_batches = plan.offload_activations ? 5 : 3;
+                plan.micro_batches = plan.offload_activations ? 5 : 2;
+                if (plan.prefetch > 1 && !plan.offload_activations && !exhaustive) /* a million states */
+                        continue;
                 states += search_all((struct search){.plan = plan,
                                                      .parameters = 2,
                                                      .ranks = plan.offload_activations ? 1 : 2,

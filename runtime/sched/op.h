@@ -168,12 +168,15 @@ struct op {
         int bucket;
         /* Offloaded updates: which set of buffers, below PLAN_UPDATE_BUFFERS. */
         int buffer;
-        /* OP_REDUCE_OVERFLOW, set by the driver on completion: the gradients of some rank are too large. */
-        bool overflow;
         /* Parts of a forward or backward: which part, counted in the order of work (tensor.c, gather.c). */
         int segment;
         /* Backwards in ranges (overlap.c): which range, counted in the order of work. */
         int range;
+        enum op_group group; /* of a collective: which ranks take part */
+        /* Given by the engine, to recognise the operation when it completes; the core ignores it. */
+        int serial;
+        /* OP_REDUCE_OVERFLOW, set by the driver on completion: the gradients of some rank are too large. */
+        bool overflow;
         /* Of a range, set by the driver on completion: the same backward has another one. */
         bool further;
         /* Parts of a forward or backward, set by the driver on completion: another part follows. Behind a
@@ -183,7 +186,7 @@ struct op {
         /* Likewise, of what follows such a part: the collective runs beside the next part; or there is none,
          * and what follows waits for the one that runs beside this part. */
         bool beside, joins;
-        enum op_group group; /* of a collective: which ranks take part */
+        bool unused[3]; /* false: the core keeps operations in its state, which is compared as bytes */
         /* The parameters [offset, offset + count) of the stage. OP_BACKWARD: 0 and 0, or a range whose
          * gradients it is to make final, see overlap.c. */
         int64_t offset, count;
@@ -192,9 +195,10 @@ struct op {
          * it keeps. */
         int64_t place;
         int64_t bytes; /* of a message, copy or collective; 0 for OP_TENSOR, whose size the world knows */
-        /* Given by the engine, to recognise the operation when it completes; the core ignores it. */
-        int serial;
 };
+/* No padding, which copies may leave as anything. */
+_Static_assert(sizeof(struct op) == 20 * sizeof(int) + 8 * sizeof(bool) + 4 * sizeof(int64_t),
+               "struct op has padding");
 
 /* Changes the kind of an operation, and its lane with it. `of` stays. */
 static inline void op_become(struct op *op, enum op_kind kind)

@@ -931,7 +931,6 @@ static void no_interleaving_of_shared_updates_deadlocks(void **state)
 static void no_interleaving_of_gathered_units_deadlocks(void **state)
 {
         (void)state;
-        const bool exhaustive = getenv("RANVIER_EXHAUSTIVE");
         static const enum plan_gathered gathered[] = {GATHERED_FOR_PASS, GATHERED_FOR_MICRO_BATCH,
                                                       GATHERED_FOR_BATCH};
         size_t states = 0;
@@ -946,9 +945,7 @@ static void no_interleaving_of_gathered_units_deadlocks(void **state)
                 plan.clip = plan.mixed = variant & 4;
                 plan.prefetch = variant % 4;
                 plan.unit_layers = plan.prefetch == 3 ? 2 : 1;
-                plan.micro_batches = plan.offload_activations ? 5 : 2;
-                if (plan.prefetch > 1 && !plan.offload_activations && !exhaustive) /* a million states */
-                        continue;
+                plan.micro_batches = plan.offload_activations ? 5 : 3;
                 states += search_all((struct search){.plan = plan,
                                                      .parameters = 2,
                                                      .ranks = plan.offload_activations ? 1 : 2,
@@ -974,40 +971,41 @@ static void no_interleaving_of_reduced_units_deadlocks(void **state)
                 plan.gathered = variant & 2 ? GATHERED_FOR_BATCH : GATHERED_FOR_PASS;
                 plan.clip = plan.mixed = plan.offload = variant & 4;
                 plan.blocking = variant == 5;
-                plan.micro_batches = 2;
+                plan.micro_batches = 3;
                 states += search_all((struct search){.plan = plan,
                                                      .parameters = 3,
                                                      .ranks = 2,
                                                      .alone = -1,
-                                                     .blocks = 1,
-                                                     .all_orders = plan.policy == POLICY_1F1B,
+                                                     .blocks = 2,
+                                                     .all_orders = true,
                                                      .overflow = plan.mixed && variant & 1});
         }
         print_message("# %zu states\n", states);
         assert_true(states > 10000);
 }
 
-/* Hybrid shards: two groups of one replica, which sum units beside the last backward. */
+/* Hybrid shards: two groups of one replica, in every order, and of two. They sum units beside the last
+ * backward. */
 static void no_interleaving_of_hybrid_shards_deadlocks(void **state)
 {
         (void)state;
         size_t states = 0;
-        for (int variant = 0; variant < 16 + (getenv("RANVIER_EXHAUSTIVE") != NULL); variant++) {
+        for (int variant = 0; variant < 32; variant++) {
                 struct plan plan = small_plan();
-                plan.zero = variant & 24 ? 2 : 3;
-                plan.dp = 2;
-                plan.sharers = 1;
+                plan.zero = variant & 8 ? 2 : 3;
+                plan.sharers = variant & 16 ? 2 : 1;
+                plan.dp = 2 * plan.sharers;
                 plan.prefetch = variant & 1;
                 plan.gathered = variant & 2 ? GATHERED_FOR_BATCH : GATHERED_FOR_PASS;
                 plan.mixed = plan.clip = variant & 4;
-                plan.micro_batches = variant & 18 ? 2 : 1;
+                plan.micro_batches = plan.sharers == 1 ? 2 : 1;
                 states += search_all((struct search){.plan = plan,
                                                      .parameters = 3,
-                                                     .ranks = 2,
+                                                     .ranks = plan.dp,
                                                      .alone = -1,
                                                      .blocks = 1,
                                                      .tied_units = true,
-                                                     .all_orders = plan.micro_batches == 1,
+                                                     .all_orders = plan.sharers == 1,
                                                      .overflow = plan.mixed});
         }
         print_message("# %zu states\n", states);

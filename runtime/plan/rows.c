@@ -480,8 +480,10 @@ static const struct flag flags[] = {
                     .sentence = "on a stage between others {schedule} goes by what arrives first, on which the "
                                 "ranks of {cp} could disagree: with --pp above 2 take a schedule of fixed order, "
                                 "such as 1f1b or gpipe"},
-                   {{{"cp", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
-                    .sentence = "{schedule} with --cp above 1 is not built yet"},
+                   {{{"cp", ABOVE, 1}, {"pp", ABOVE, 1}}, .also = fills_waits, .code = RV_EPLAN,
+                    .sentence = "{schedule} makes gradients of weights where a stage would wait for what arrives, "
+                                "on which the ranks of {cp} could disagree: with --pp above 1 take a schedule of "
+                                "fixed order, such as zero-bubble"},
                    {{{"cp", ABOVE, 1}, {"fusion", IS, FUSION_OFF}}, .code = RV_ENOTBUILT,
                     .sentence = "--fusion off with --cp above 1 is not built: attention by parts of a sequence is a "
                                 "fused kernel"},

@@ -119,21 +119,37 @@ static struct plan random_plan(uint64_t *random, int64_t *parameters)
         return plan;
 }
 
-/* Whether experts can be spread over replicas of such a plan (runtime/plan/options.c says what is refused).
- */
-static bool can_spread(const struct plan *plan)
+/* Whether experts can be spread over replicas of such a plan, and parts of sequences (runtime/plan/rows.c
+ * says what is refused). */
+static bool can_spread_experts(const struct plan *plan)
 {
         return plan->dp > 1 && !policy_get(plan->policy)->deferred &&
                (plan->policy != POLICY_AXONN || plan->pp <= 2);
 }
 
-/* Or, of others, sequences. */
-static void spread_experts(uint64_t *random, struct plan *plan)
+static bool can_spread_sequences(const struct plan *plan)
 {
-        if (!can_spread(plan) || random_int(random, 0, 1))
+        return plan->dp > 1 && (plan->pp == 1 || !policy_get(plan->policy)->fills_waits) &&
+               (plan->policy != POLICY_AXONN || plan->pp <= 2);
+}
+
+/* Over all replicas, or over neighbours. */
+static int spread_over(uint64_t *random, const struct plan *plan)
+{
+        return plan->dp == 4 && random_int(random, 0, 1) ? 2 : plan->dp;
+}
+
+/* Experts, or, of others, sequences. */
+static void spread_plan(uint64_t *random, struct plan *plan)
+{
+        if (random_int(random, 0, 1))
                 return;
-        *(random_int(random, 0, 1) ? &plan->ep : &plan->cp) =
-                plan->dp == 4 && random_int(random, 0, 1) ? 2 : plan->dp;
+        if (can_spread_experts(plan) && random_int(random, 0, 1))
+                plan->ep = spread_over(random, plan);
+        else if (can_spread_sequences(plan))
+                plan->cp = spread_over(random, plan);
+        else
+                return;
         plan->offload_activations = plan->overlap_allreduce = false;
         plan->zero = plan->zero ? 1 : 0;
         plan->sharers = 0;
@@ -171,7 +187,7 @@ static uint64_t run_random(uint64_t seed, int *spread, int *parted, const char *
 {
         struct watch w = {.random = seed};
         w.plan = random_plan(&w.random, &w.parameters);
-        spread_experts(&w.random, &w.plan);
+        spread_plan(&w.random, &w.plan);
         split_stages(&w.random, &w.plan);
         bool eager = random_int(&w.random, 0, 1);
         w.paper = paper_of_equal_stages(&w.plan, w.parameters, eager, random_seconds, on_issue, on_complete,

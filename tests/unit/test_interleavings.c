@@ -546,6 +546,27 @@ static size_t explore_shards(const struct plan *plan, bool disagrees)
         return disagrees ? states : states + search_all(search);
 }
 
+/* Backwards in two parts, with collectives in both, but where the second is made when a stage would wait.
+ * With parts of sequences loose sends of two micro-batches have millions of states. */
+static size_t explore_parts_with_collectives(struct plan plan)
+{
+        size_t states = 0;
+        for (int id = 0; id < POLICIES; id++) {
+                const struct policy *policy = policy_get((enum policy_id)id);
+                plan.policy = (enum policy_id)id;
+                if (!policy->deferred)
+                        continue;
+                plan.micro_batches = 2;
+                if (plan.cp > 1 && !policy->fills_waits) {
+                        states += search_all((struct search){
+                                .plan = plan, .parameters = 2, .ranks = 2 * plan.pp, .alone = -1});
+                        plan.micro_batches = 1;
+                }
+                states += explore_shards(&plan, policy->fills_waits);
+        }
+        return states;
+}
+
 /* Two shards of one and of two stages, or two replicas that have experts or sequences together, never
  * disagree: an order that is fixed in advance is the same for both, and so is AxoNN's on a first and a last
  * stage. On one between, which goes by arrival, replicas can, which is why that is refused
@@ -578,13 +599,13 @@ static void no_interleaving_of_shards_experts_or_sequences_deadlocks(void **stat
         plan.dp = plan.ep = 1;
         plan.tp = 2;
         plan.zero = 0;
-        /* Backwards in two parts, but where the second is made when a stage would wait. */
         plan.pp = 2;
-        for (int id = 0; id < POLICIES; id++) {
-                plan.policy = (enum policy_id)id;
-                if (policy_get(plan.policy)->deferred)
-                        states += explore_shards(&plan, policy_get(plan.policy)->fills_waits);
-        }
+        states += explore_parts_with_collectives(plan);
+        plan.tp = 1;
+        plan.dp = plan.cp = 2;
+        states += explore_parts_with_collectives(plan);
+        plan.tp = 2;
+        plan.dp = plan.cp = 1;
         /* Activations that are offloaded come back in one order, if that of backwards is fixed. */
         plan.pp = 1;
         plan.policy = POLICY_GPIPE;

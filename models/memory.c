@@ -61,12 +61,13 @@ static int64_t largest_unit(const struct gpt *gpt, const struct stage *stage, co
         return largest;
 }
 
-int64_t memory_unit_place(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
-                          const struct memory_unit_buffers *buffers, int nth)
+/* Of elements of `e` bytes. */
+static int64_t unit_place(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                          const struct memory_unit_buffers *buffers, int nth, int64_t e)
 {
         const struct partition_units u = partition_stage_units(gpt, stage);
         const bool tied = gpt->tied && stage->first && stage->last;
-        const int64_t e = work_element_bytes(&plan->work), blocks = nth - buffers->ends,
+        const int64_t blocks = nth - buffers->ends,
                       one = tied ? u.embedding + u.head : max_int64(u.embedding, u.head);
         int64_t place = 0;
         if (nth > 0 && buffers->ends > 0)
@@ -78,6 +79,18 @@ int64_t memory_unit_place(const struct gpt *gpt, const struct stage *stage, cons
         for (int unit = 0; buffers->own && unit < blocks; unit++)
                 place += memory_aligned(unit_elements(gpt, stage, plan, unit) * e);
         return place;
+}
+
+int64_t memory_unit_place(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                          const struct memory_unit_buffers *buffers, int nth)
+{
+        return unit_place(gpt, stage, plan, buffers, nth, work_element_bytes(&plan->work));
+}
+
+int64_t memory_widened_place(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                             int nth)
+{
+        return unit_place(gpt, stage, plan, &plan->unit_gradients, nth, 4);
 }
 
 static int64_t units_bytes(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
@@ -140,7 +153,8 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         const int64_t wide_e = e > 4 ? e : 4; /* of what is never stored in 16 bits */
         const int64_t parameters = partition_parameters(gpt, stage);
         const int64_t sharded = plan->shard_parameters ? plan->shard_parameters : parameters;
-        const int64_t kept = memory_aligned((plan->gathered ? sharded : parameters) * e);
+        const int64_t kept = plan->gathered ? sharded : parameters, kept_e = plan->reduce_fp32 ? 4 : e;
+        const struct memory_unit_buffers *reduced = &plan->unit_gradients;
         const int64_t update = plan->update_parameters < sharded ? plan->update_parameters : sharded;
         const int chunk_layers = stage->layers / stage->chunks, parted = memory_deferred_layers(plan, stage);
         struct memory_layout layout = {
@@ -154,10 +168,13 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .deferred_block = bytes.deferred,
                 .deferred_lent = bytes.lent,
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
-                .weights = plan->whole_weights ? 0 : kept,
-                .gradients = kept,
+                .weights = plan->whole_weights ? 0 : memory_aligned(kept * e),
+                .gradients = memory_aligned(kept * kept_e),
                 .gathered = units_bytes(gpt, stage, plan, &plan->unit_weights),
-                .reduced = units_bytes(gpt, stage, plan, &plan->unit_gradients),
+                .reduced = units_bytes(gpt, stage, plan, reduced),
+                .widened = plan->reduce_fp32
+                                   ? memory_widened_place(gpt, stage, plan, reduced->ends + reduced->blocks)
+                                   : 0,
                 .staged = memory_aligned(plan->staged_gradients * e),
                 .optimizer = memory_aligned(sharded * wide_e),
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
@@ -193,18 +210,24 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
                0x1p60;
 }
 
+bool memory_copies_gradients(const struct memory_plan *plan)
+{
+        return work_mixed(&plan->work) && !plan->reduce_fp32;
+}
+
 /* fp32 copies that the update works on: of parameters and gradients, and the two moments. */
 static void count_master(const struct memory_layout *layout, const struct memory_plan *plan,
                          struct memory_bytes *bytes)
 {
+        const int gradients = memory_copies_gradients(plan);
         if (!plan->offload) {
-                bytes->in[MEMORY_DEVICE][MEMORY_MASTER] = 2 * layout->optimizer;
+                bytes->in[MEMORY_DEVICE][MEMORY_MASTER] = (1 + gradients) * layout->optimizer;
                 bytes->in[MEMORY_DEVICE][MEMORY_OPTIMIZER] = 2 * layout->optimizer;
                 return;
         }
         bytes->in[MEMORY_HOST][MEMORY_MASTER] = layout->optimizer;
         bytes->in[MEMORY_HOST][MEMORY_OPTIMIZER] = 2 * layout->optimizer;
-        bytes->in[MEMORY_DEVICE][MEMORY_BUCKETS] = plan->update_buffers * 4 * layout->bucket;
+        bytes->in[MEMORY_DEVICE][MEMORY_BUCKETS] = plan->update_buffers * (3 + gradients) * layout->bucket;
 }
 
 int memory_staged_outputs(const struct stage *stage, const struct memory_plan *plan)
@@ -243,7 +266,7 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         *bytes = (struct memory_bytes){0};
         int64_t *device = bytes->in[MEMORY_DEVICE];
         device[MEMORY_WEIGHTS] = layout.weights + layout.gathered;
-        device[MEMORY_GRADIENTS] = layout.gradients + layout.reduced;
+        device[MEMORY_GRADIENTS] = layout.gradients + layout.reduced + layout.widened;
         if (work_mixed(&plan->work))
                 count_master(&layout, plan, bytes);
         else

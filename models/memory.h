@@ -55,7 +55,7 @@ enum { MEMORY_ALIGNMENT = 64 };
 int64_t memory_aligned(int64_t bytes);
 
 /* The doubles of a stage's host workspace: as many as runtime/nn has scalars. */
-enum { MEMORY_SCALARS = 4 };
+enum { MEMORY_SCALARS = 5 };
 
 /* The part of a plan that memory depends on. options_memory makes it of a plan's options. */
 struct memory_plan {
@@ -89,6 +89,8 @@ struct memory_plan {
          * head (1: in one, or, tied, as one unit) and for units of blocks, of which each has its `own`, or
          * which take turns. Zero 2: `whole_weights`, all weights are in such buffers alone. */
         bool gathered, whole_weights;
+        /* And gradients are kept, and units' reduced, in fp32; each buffer of theirs has one beside it. */
+        bool reduce_fp32;
         int unit_layers;
         struct memory_unit_buffers {
                 int ends, blocks;
@@ -133,6 +135,8 @@ struct memory_layout {
         int64_t weights, gradients;
         /* Zero 2 and 3: all buffers of the units' weights, and of their gradients. Else 0. */
         int64_t gathered, reduced;
+        /* And those of the units' gradients in fp32, if they are reduced in it. */
+        int64_t widened;
         /* One flat fp32 buffer with an element a parameter (zero: of the replica's share): a moment, or in
          * mixed precision master parameters or gradients. */
         int64_t optimizer;
@@ -154,6 +158,10 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan);
 int64_t memory_unit_place(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
                           const struct memory_unit_buffers *buffers, int nth);
 
+/* Returns where the nth buffer of units' gradients in fp32 begins, likewise. */
+int64_t memory_widened_place(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
+                             int nth);
+
 /* Returns the bytes of the `index`-th slot on the device. They differ only with several chunks. */
 int64_t memory_slot(const struct memory_layout *layout, const struct stage *stage,
                     const struct memory_plan *plan, int index);
@@ -163,6 +171,10 @@ int memory_deferred_layers(const struct memory_plan *plan, const struct stage *s
 
 /* Returns how many outputs of slots have a buffer on the host beside them; 0 unless messages are staged. */
 int memory_staged_outputs(const struct stage *stage, const struct memory_plan *plan);
+
+/* Whether updates work on fp32 copies of gradients: in mixed precision, unless these are in fp32 themselves.
+ */
+bool memory_copies_gradients(const struct memory_plan *plan);
 
 /* Writes the bytes that one rank of a stage needs. Mixed precision takes 20 bytes a parameter without
  * offloading: 2 + 2 weights and gradients, 4 + 4 master parameters and gradients, 8 moments. With it, it

@@ -92,6 +92,13 @@ static int price_kernels(struct pricing *pricing, const struct kernel *kernels, 
         return 0;
 }
 
+/* A kernel that reads gradients: of those that are in fp32 one in 16 bits of as many bytes. */
+static struct kernel of_gradients(const struct pricing *pricing, struct kernel kernel)
+{
+        kernel.m *= pricing->plan.reduce_fp32 ? 2 : 1;
+        return kernel;
+}
+
 /* The update of `parameters`. */
 static int price_update(struct pricing *pricing, int64_t parameters, double *seconds)
 {
@@ -99,8 +106,10 @@ static int price_update(struct pricing *pricing, int64_t parameters, double *sec
         if (pricing->options->offload && basis->offloaded_update)
                 return basis->offloaded_update(basis->context, parameters, seconds, pricing->err);
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
-        int count = workload_update(parameters, pricing->options->dtype, kernels);
-        return price_kernels(pricing, kernels, count, basis->host_seconds, seconds);
+        int count = workload_update(parameters, pricing->options->dtype, kernels), first = 0;
+        if (pricing->plan.reduce_fp32) /* gradients that are in fp32 are not unscaled before */
+                first = count - 1;
+        return price_kernels(pricing, kernels + first, count - first, basis->host_seconds, seconds);
 }
 
 static int add_update(struct pricing *pricing, int64_t parameters, struct stage_price *price)
@@ -150,6 +159,12 @@ static int price_optimizer(struct pricing *pricing, const struct stage *stage, s
                       check = workload_overflow(part.parameters, dtype),
                       clear = workload_clear(part.parameters, dtype);
         norm.m = norm.m < part.parameters ? norm.m : part.parameters;
+        if (plan->reduce_fp32) {
+                check = norm;
+                check.m = part.parameters;
+                check = of_gradients(pricing, check);
+        }
+        norm = of_gradients(pricing, norm);
         int64_t sizes[REGIONS_SIZES];
         const int updates = regions_update_sizes(&regions, sizes);
         int rc = 0;
@@ -385,16 +400,19 @@ static double unit_seconds(const struct pricing *pricing, const struct stage *ch
         return blocks_seconds(pricing, chunk, price, first, min_int(first + each, chunk->layers), pass);
 }
 
-/* Clearing the gradients of a unit, and adding a replica's share of them. */
+/* Clearing the gradients of a unit, or widening them, and adding a replica's share of them. */
 static int price_gradients(struct pricing *pricing, const struct core_units *units, int unit, double *clear,
                            double *load)
 {
         const double host = pricing->basis->pass_host_seconds, start = pricing->basis->start_seconds;
         const enum dtype dtype = pricing->options->dtype;
         const int64_t parameters = core_unit_parameters(&pricing->plan, units, unit);
+        struct kernel widen[WORKLOAD_UPDATE_KERNELS];
+        workload_update(parameters, dtype, widen); /* unscales first */
         const struct kernel kernels[] = {
-                workload_clear(parameters, dtype),
-                workload_load_gradients(plan_share(&pricing->plan, parameters), dtype)};
+                pricing->plan.reduce_fp32 ? widen[0] : workload_clear(parameters, dtype),
+                of_gradients(pricing,
+                             workload_load_gradients(plan_share(&pricing->plan, parameters), dtype))};
         int rc = price_kernels(pricing, kernels, 1, host, clear);
         if (rc == 0)
                 rc = price_kernels(pricing, kernels + 1, 1, host, load);
@@ -713,13 +731,12 @@ struct price_behind price_behind(const struct price_list *list, int stage, const
         return (struct price_behind){0};
 }
 
-/* Zero 2 and 3: what a unit's backward does with its gradients first. */
-static double begin_seconds(const struct stage_price *price, const struct op *op)
+/* Zero 2 and 3: what a unit's backward does with its gradients beside adding to them. */
+static double gradient_seconds(const struct stage_price *price, const struct op *op)
 {
-        if (op->begins == GRADIENTS_ADD)
-                return 0;
-        return price->clear_unit[op->segment] +
-               (op->begins == GRADIENTS_LOAD ? price->load_unit[op->segment] : 0);
+        const bool clears = op->begins != GRADIENTS_ADD, loads = op->begins == GRADIENTS_LOAD || op->loads;
+        return (clears || op->widens ? price->clear_unit[op->segment] : 0) +
+               (loads ? price->load_unit[op->segment] : 0);
 }
 
 double price_operation(const struct price_list *list, int stage, const struct op *op)
@@ -730,7 +747,8 @@ double price_operation(const struct price_list *list, int stage, const struct op
         case OP_BACKWARD:
                 if (op->count > 0)
                         return part_seconds(list, stage, op);
-                return price_pass_of(list, stage, op)->part_seconds[op->segment] + begin_seconds(price, op);
+                return price_pass_of(list, stage, op)->part_seconds[op->segment] +
+                       gradient_seconds(price, op);
         case OP_NORM:
                 return price->norm;
         case OP_CHECK_OVERFLOW:

@@ -64,7 +64,7 @@ struct stage_price {
         struct price_pass units[PRICE_UNITS][LAYER_PASSES];
         double start;
         /* Zero 3, [parts]: what a part of a backward takes longer where it clears its gradients first
-         * (op->begins), and where it adds to them what the replica keeps; NULL elsewhere. */
+         * (op->begins), or widens them, and where it adds to them what the replica keeps; NULL elsewhere. */
         const double *clear_unit, *load_unit;
         struct stage stage;
         int deferred; /* layers whose backwards are in two parts */

@@ -125,6 +125,8 @@ static bool allocate_parameters(struct nn_stage *nn)
                 nn->gathered = allocate(nn, MEMORY_DEVICE, MEMORY_WEIGHTS, l->gathered, &ok);
                 nn->reduced = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, l->reduced, &ok);
         }
+        if (nn->plan.reduce_fp32)
+                nn->widened = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, l->widened, &ok);
         if (nn->plan.whole_weights)
                 nn->weights = nn->gathered;
         return ok;
@@ -134,20 +136,22 @@ static bool allocate_parameters(struct nn_stage *nn)
 static bool allocate_optimizer(struct nn_stage *nn)
 {
         const struct memory_layout *l = &nn->layout;
-        const bool mixed = work_mixed(&nn->plan.work), offload = nn->plan.offload;
+        const bool mixed = work_mixed(&nn->plan.work), offload = nn->plan.offload,
+                   gradients = memory_copies_gradients(&nn->plan);
         const enum memory_space space = offload ? MEMORY_HOST : MEMORY_DEVICE;
         const int64_t bytes = l->optimizer;
         bool ok = true;
         if (mixed)
                 nn->master = allocate(nn, space, MEMORY_MASTER, bytes, &ok);
-        if (mixed && !offload)
+        if (gradients && !offload)
                 nn->master_gradients = allocate(nn, space, MEMORY_MASTER, bytes, &ok);
         nn->adam_m = allocate(nn, space, MEMORY_OPTIMIZER, bytes, &ok);
         nn->adam_v = allocate(nn, space, MEMORY_OPTIMIZER, bytes, &ok);
         for (int i = 0; i < nn->plan.update_buffers; i++) {
                 struct nn_bucket *bucket = &nn->buckets[i];
                 bucket->master = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket, &ok);
-                bucket->gradients = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket, &ok);
+                if (gradients)
+                        bucket->gradients = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket, &ok);
                 bucket->adam_m = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket, &ok);
                 bucket->adam_v = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket, &ok);
         }
@@ -194,6 +198,8 @@ static bool allocate_buffers(struct nn_stage *nn)
         allocate_messages(nn, MEMORY_DEVICE, nn->gradient_buffers, nn->plan.gradient_buffers, &ok);
         nn->exec->workspace = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->workspace, &ok);
         nn->scalars = allocate(nn, MEMORY_HOST, MEMORY_WORKSPACE, l->work_scalars, &ok);
+        if (ok)
+                nn->scalars[NN_ONE] = 1;
         if (nn->stage.first) {
                 nn->tokens = allocate(nn, MEMORY_DEVICE, MEMORY_TOKENS, l->tokens, &ok);
                 nn->host_tokens = allocate(nn, MEMORY_HOST, MEMORY_TOKENS, l->tokens, &ok);
@@ -347,6 +353,13 @@ void nn_close(struct nn_stage *nn)
 void *nn_at(const struct nn_stage *nn, void *flat, int64_t offset)
 {
         return (char *)flat + offset * work_element_bytes(&nn->plan.work);
+}
+
+void *nn_gradients_at(const struct nn_stage *nn, int64_t offset)
+{
+        if (nn->plan.reduce_fp32)
+                return (real *)nn->gradients + offset;
+        return nn_at(nn, nn->gradients, offset);
 }
 
 void *nn_host_gradients(const struct nn_stage *nn, int64_t offset)

@@ -62,6 +62,8 @@ struct nn_stage {
         /* ZeRO-2 and 3: the buffers of whole units' weights and gradients (nn_unit_weights,
          * nn_unit_gradients). */
         char *gathered, *reduced;
+        /* With plan.reduce_fp32: beside each of the latter, in fp32 (nn_widened_gradients). */
+        char *widened;
         /* What passes read, and add to: the flat buffers, or those of the unit that is computed; and where
          * each tensor begins there, in elements [tensor_count]. */
         void *pass_weights, *pass_gradients;
@@ -103,7 +105,9 @@ enum nn_scalar {
         NN_LOSS,           /* summed over tokens */
         NN_SQUARED_NORM,   /* of the gradients as they are stored: scaled, in mixed precision */
         NN_GRADIENT_SCALE, /* what updates multiply gradients with: clipping factor / loss scale */
-        NN_OVERFLOW,       /* mixed precision: 1 if a gradient is too large to be summed, else 0 */
+        NN_OVERFLOW,       /* mixed precision: 1 if a gradient is too large to be summed, else 0; of gradients
+                            * in fp32 their squared norm, which is not finite if one of them is not */
+        NN_ONE,            /* 1 */
         NN_SCALARS
 };
 
@@ -128,6 +132,9 @@ void nn_close(struct nn_stage *);
 
 /* Returns the address of element `offset` in a flat buffer such as weights or gradients. */
 void *nn_at(const struct nn_stage *, void *flat, int64_t offset);
+
+/* Returns the address of element `offset` of the gradients, which may be kept in another format. */
+void *nn_gradients_at(const struct nn_stage *, int64_t offset);
 
 /* Enqueues the copy of the batch's tokens and targets to the device, on the lane from host to device. */
 void nn_load(struct nn_stage *);
@@ -214,6 +221,9 @@ struct nn_unit {
          * this replica keeps is added besides: its share of the unit, elements [share, share + count) of it,
          * which are kept from `place` on. */
         enum nn_begin { NN_ADD, NN_CLEAR, NN_LOAD } begins;
+        /* Of a backward with plan.reduce_fp32: what is done when the gradients have been made: they are
+         * widened, which leaves their buffer cleared, and what is kept is added to them then. */
+        bool widens, loads;
         int64_t share, count, place;
 };
 /* Returns how many elements the nth unit has; those of a tied head and the embedding are the same. */
@@ -221,6 +231,7 @@ int64_t nn_unit_elements(const struct nn_stage *, int nth);
 /* Return the address of one of those buffers. */
 void *nn_unit_weights(const struct nn_stage *, int buffer);
 void *nn_unit_gradients(const struct nn_stage *, int buffer);
+void *nn_widened_gradients(const struct nn_stage *, int buffer);
 /* ZeRO-2: return at which element of nn->weights such a buffer begins, and where parameter `offset` is; of
  * the `count` parameters from there on that many are one behind the other, which then is their count. */
 int64_t nn_unit_begin(const struct nn_stage *, int buffer);

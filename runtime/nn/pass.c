@@ -365,6 +365,11 @@ void *nn_unit_gradients(const struct nn_stage *nn, int buffer)
         return nn->reduced + unit_place(nn, &nn->plan.unit_gradients, buffer);
 }
 
+void *nn_widened_gradients(const struct nn_stage *nn, int buffer)
+{
+        return nn->widened + memory_widened_place(&nn->gpt, &nn->stage, &nn->plan, buffer);
+}
+
 int64_t nn_unit_begin(const struct nn_stage *nn, int buffer)
 {
         return unit_place(nn, &nn->plan.unit_weights, buffer) / work_element_bytes(&nn->plan.work);
@@ -411,6 +416,19 @@ static void load_gradients(struct nn_stage *nn, const struct nn_unit *unit)
                 kernels_launch(nn->device, sum, &args);
 }
 
+/* Likewise, in fp32. */
+static void widen_gradients(struct nn_stage *nn, const struct nn_unit *unit)
+{
+        real *widened = nn_widened_gradients(nn, unit->gradients);
+        kernels_unscale(nn->device, widened, nn->pass_gradients, &nn->scalars[NN_ONE],
+                        nn_unit_elements(nn, unit->nth));
+        const struct kernel sum = workload_load_gradients(unit->count, DTYPE_FP32);
+        if (unit->loads && unit->count > 0)
+                nn->device->ops->launch(nn->device, &sum,
+                                        &(struct kernel_args){.p = {widened + unit->share,
+                                                                    nn_gradients_at(nn, unit->place)}});
+}
+
 void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int input, int slot,
                       int gradient)
 {
@@ -424,4 +442,6 @@ void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro
         if (unit->begins == NN_LOAD)
                 load_gradients(nn, unit);
         pass_back(nn, &pass, &(struct backward){micro_batch, input, slot, gradient, -1}, &span);
+        if (unit->widens)
+                widen_gradients(nn, unit);
 }

@@ -25,6 +25,24 @@ static int64_t counted_elements(const struct nn_stage *nn, int64_t count)
         return nn->kept;
 }
 
+/* What gradients are kept in. */
+static enum dtype kept_as(const struct nn_stage *nn)
+{
+        return nn->plan.reduce_fp32 ? DTYPE_FP32 : nn->plan.work.dtype;
+}
+
+static void squared_norm(struct nn_stage *nn, int64_t offset, int64_t count, bool accumulate,
+                         enum nn_scalar to)
+{
+        const struct kernel norm = {.kind = KERNEL_SQUARED_NORM,
+                                    .dtype = (unsigned char)kept_as(nn),
+                                    .accumulate = accumulate,
+                                    .batch = 1,
+                                    .m = count};
+        nn->device->ops->launch(nn->device, &norm,
+                                &(struct kernel_args){.p = {&nn->scalars[to], nn_gradients_at(nn, offset)}});
+}
+
 void optim_norm(struct nn_stage *nn)
 {
         struct stage counts = nn->stage;
@@ -38,24 +56,26 @@ void optim_norm(struct nn_stage *nn)
                 const int64_t count = (end < norm.m ? end : norm.m) - begin;
                 if (count <= 0)
                         continue;
-                kernels_squared_norm(nn->device, &nn->scalars[NN_SQUARED_NORM],
-                                     nn_at(nn, nn->gradients, begin), count, more);
+                squared_norm(nn, begin, count, more, NN_SQUARED_NORM);
                 more = true;
         }
         if (!shared) /* else a replica may have nothing, and the scalar is 0 as the batch began */
-                kernels_squared_norm(nn->device, &nn->scalars[NN_SQUARED_NORM], nn->gradients,
-                                     counted_elements(nn, norm.m), false);
+                squared_norm(nn, 0, counted_elements(nn, norm.m), false, NN_SQUARED_NORM);
 }
 
 void optim_check_overflow(struct nn_stage *nn, int64_t offset, int64_t count, double limit)
 {
-        kernels_overflow(nn->device, &nn->scalars[NN_OVERFLOW], nn_at(nn, nn->gradients, offset), count,
-                         limit);
+        if (nn->plan.reduce_fp32)
+                squared_norm(nn, offset, count, false, NN_OVERFLOW);
+        else
+                kernels_overflow(nn->device, &nn->scalars[NN_OVERFLOW], nn_at(nn, nn->gradients, offset),
+                                 count, limit);
 }
 
 void optim_clear(struct nn_stage *nn)
 {
-        kernels_clear(nn->device, nn->gradients, nn->kept);
+        const struct kernel clear = workload_clear(nn->kept, kept_as(nn));
+        nn->device->ops->launch(nn->device, &clear, &(struct kernel_args){.p = {nn->gradients}});
 }
 
 /* The largest fp16 is 65504. The sum of `replicas` gradients, and of two such sums where an embedding is
@@ -87,7 +107,7 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
                                     .step = step + 1 - optim->skipped};
         const double *scale = &nn->scalars[NN_GRADIENT_SCALE];
         const int64_t kept = nn->plan.gathered ? place : offset; /* where gradients are */
-        void *weights = nn_at(nn, nn->weights, offset), *gradients = nn_at(nn, nn->gradients, kept);
+        void *weights = nn_at(nn, nn->weights, offset), *gradients = nn_gradients_at(nn, kept);
         if (!work_mixed(&nn->plan.work)) {
                 kernels_adamw(nn->device, weights, gradients, nn->adam_m + place, nn->adam_v + place, NULL,
                               nn->ranges, scale, kept, count, &adamw);
@@ -99,6 +119,11 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
         else
                 b = (struct nn_bucket){nn->master + place, nn->master_gradients + place, nn->adam_m + place,
                                        nn->adam_v + place};
+        if (nn->plan.reduce_fp32) {
+                kernels_adamw(nn->device, b.master, gradients, b.adam_m, b.adam_v, weights, nn->ranges, scale,
+                              kept, count, &adamw);
+                return;
+        }
         kernels_unscale(nn->device, b.gradients, gradients, scale, count);
         kernels_adamw(nn->device, b.master, b.gradients, b.adam_m, b.adam_v, weights, nn->ranges, NULL, kept,
                       count, &adamw);

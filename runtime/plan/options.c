@@ -367,6 +367,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .overlap_allreduce = o->overlap_allreduce && replicas > 1,
                 .zero = replicas > 1 ? o->zero : 0, /* one replica shares with nobody */
                 .sharers = o->zero >= 2 && o->shard_replicas < replicas ? o->shard_replicas : 0,
+                .reduce_fp32 = o->reduce_fp32 && replicas > 1,
                 .unit_layers = o->unit_layers,
                 .prefetch = o->prefetch,
                 .gathered = o->gather_each == GATHER_EACH_BATCH ? GATHERED_FOR_BATCH
@@ -475,6 +476,7 @@ static void add_gathers(const struct plan *plan, const struct options *o, const 
         memory->shard_parameters = kept_parameters(plan, &units);
         memory->unit_layers = o->unit_layers;
         memory->whole_weights = plan->zero == 2;
+        memory->reduce_fp32 = plan->reduce_fp32;
         memory->unit_weights = unit_buffers(&gathers.weights);
         memory->unit_gradients = unit_buffers(&gathers.gradients);
 }
@@ -500,10 +502,12 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .staged_gradients = staged_gradients(&plan, &part, parameters),
                 .shard_parameters = plan.zero == 1 ? shard_parameters(&plan, o, &part) : 0,
                 .offload = o->offload,
-                .update_parameters = o->offload ? core_update_parameters(&plan, parameters) : 0,
                 .update_buffers = o->offload ? PLAN_UPDATE_BUFFERS : 0,
         };
         if (plan.zero >= 2)
                 add_gathers(&plan, o, &part, &memory);
+        if (o->offload)
+                memory.update_parameters =
+                        core_update_parameters(&plan, plan.zero >= 2 ? memory.shard_parameters : parameters);
         return memory;
 }

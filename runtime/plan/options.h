@@ -64,6 +64,7 @@ struct options {
         int unit_layers, prefetch;
         /* Hybrid shards: how many neighbouring replicas share, of whom other groups have the same; 0: all. */
         int shard_replicas;
+        bool reduce_fp32;
         bool reshard;
         enum gather_each gather_each;
         enum plan_order order;

@@ -22,6 +22,7 @@ static const char *const ways_of_messages[] = {"async", "blocking", NULL};
 static const char *const context_exchanges[] = {
         [CONTEXT_RING] = "ring", [CONTEXT_ALL_GATHER] = "all-gather", NULL};
 static const char *const switched[] = {"off", "on", NULL};
+static const char *const reduced_dtypes[] = {"16-bit", "fp32", NULL};
 static const char *const times_to_gather[] = {
         [GATHER_EACH_MICRO_BATCH] = "micro-batch", [GATHER_EACH_BATCH] = "batch", NULL};
 static const char *const orders[] = {[ORDER_STAGES] = "stages", [ORDER_REPLICAS] = "replicas", NULL};
@@ -729,6 +730,19 @@ static const struct flag flags[] = {
          .sweep = SWEEP_FIXED,
          CONFLICTS({{{"shard-replicas", ABOVE, 0}, {"zero", BELOW, 2}}, .code = RV_EPLAN,
                     .sentence = "{shard-replicas} is for --zero 2 and 3, which share gradients", .unpaired = true})},
+        {.name = "reduce-dtype", .argument = "DTYPE", .scope = FLAG_OF_MANY, AT(STORE_BOOL, reduce_fp32),
+         .names = reduced_dtypes, .report = REPORT_IF_CHANGED,
+         .help = "With --zero 2 and 3 in mixed or bf16 precision: what gradients are reduced in, and kept in from micro-batch "
+                 "to micro-batch: 16-bit, as they are made, the default; or fp32, of twice the bytes",
+         LIST(.argument = "DTYPE,...", .help = "With --zero 2 and 3: what gradients are reduced in, 16-bit (default), fp32, or both in a "
+              "list", .all = VALUES(false), .megatron = VALUES(false), .matters = reduces_units, .label = "reduced in %s"),
+         CONFLICTS({{{"reduce-dtype", IS, true}, {"zero", BELOW, 2}}, .code = RV_EPLAN,
+                    .sentence = "{reduce-dtype} is for --zero 2 and 3, which reduce layers", .unpaired = true},
+                   {{{"reduce-dtype", IS, true}, {"precision", IS, DTYPE_FP32}}, .code = RV_EPLAN,
+                    .sentence = "{reduce-dtype} is for --precision mixed or bf16: in fp32 gradients are reduced in fp32 "
+                                "anyway", .unpaired = true},
+                   {{{"reduce-dtype", IS, true}, {"gather-each", IS, GATHER_EACH_BATCH}}, .code = RV_ENOTBUILT,
+                    .sentence = "{reduce-dtype} with {gather-each} is not built yet"})},
         {.name = "prefetch", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, prefetch),
          FROM(0, LARGEST_LAYERS), .report = REPORT_IF_CHANGED,
          .help = "With --zero 3: units whose weights are gathered ahead, beside the work of the one before (default 1; "

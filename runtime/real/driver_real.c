@@ -3,6 +3,7 @@
 #include "runtime/engine/price.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 _Static_assert((int)OP_INPUT_GRADIENT == (int)PART_INPUT && (int)OP_WEIGHT_GRADIENT == (int)PART_WEIGHT,
@@ -53,7 +54,7 @@ static struct buffers buffers_of(const struct driver_real *d, const struct op *o
         case OP_RECEIVE_ACTIVATION:
                 return (struct buffers){nn->inputs[op->input], nn->host_inputs[op->input]};
         case OP_ALLREDUCE:
-                return (struct buffers){nn_at(nn, nn->gradients, op->offset),
+                return (struct buffers){nn_gradients_at(nn, op->offset),
                                         d->plan.stage_allreduce ? nn_host_gradients(nn, op->offset) : NULL};
         case OP_REDUCE_SCATTER:
         case OP_ALL_GATHER:
@@ -115,10 +116,12 @@ static void issue_copy(struct driver_real *d, const struct op *op)
 static void inject_overflow(struct driver_real *d, int token)
 {
         static const uint16_t infinities[DTYPES] = {[DTYPE_FP16] = 0x7c00, [DTYPE_BF16] = 0x7f80};
-        const uint16_t *infinity = &infinities[d->nn->plan.work.dtype];
+        static const real in_fp32 = INFINITY;
+        const bool fp32 = d->plan.reduce_fp32;
         d->injecting = token;
-        d->device->ops->copy(d->device, DEVICE_HOST_TO_DEVICE,
-                             nn_at(d->nn, d->nn->gradients, d->nn->kept - 1), infinity, sizeof *infinity);
+        d->device->ops->copy(d->device, DEVICE_HOST_TO_DEVICE, nn_gradients_at(d->nn, d->nn->kept - 1),
+                             fp32 ? (const void *)&in_fp32 : &infinities[d->nn->plan.work.dtype],
+                             fp32 ? sizeof in_fp32 : sizeof *infinities);
         d->device->ops->record(d->device, DEVICE_HOST_TO_DEVICE, token);
 }
 
@@ -175,6 +178,8 @@ static void issue_unit(struct driver_real *d, const struct op *op)
                                .weights = op->gathered,
                                .gradients = op->reduced,
                                .begins = (enum nn_begin)op->begins,
+                               .widens = op->widens,
+                               .loads = op->loads,
                                .place = op->place};
         if (op->kind == OP_FORWARD) {
                 nn_forward_unit(nn, &unit, op->micro_batch, op->input, op->slot, d->plan.forward_only);
@@ -242,6 +247,11 @@ static enum net_type type_of(enum dtype dtype)
 static enum net_type stored_type(const struct driver_real *d)
 {
         return type_of(d->nn->plan.work.dtype);
+}
+
+static enum net_type gradient_type(const struct driver_real *d)
+{
+        return d->plan.reduce_fp32 ? type_of(DTYPE_FP32) : stored_type(d);
 }
 
 static int64_t rows_for(const struct nn_collective *what, int experts, int member, int expert)
@@ -401,8 +411,10 @@ static void issue_unit_collective(struct driver_real *d, const struct op *op)
                                  d->plan.zero == 2 ? NULL : nn_at(nn, nn->weights, op->place), op->count,
                                  stored_type(d), group, op->serial);
         else
-                net->ireduce_scatter(d->net, nn_unit_gradients(nn, op->reduced),
-                                     nn_at(nn, nn->gradients, op->place), op->count, stored_type(d), group,
+                net->ireduce_scatter(d->net,
+                                     d->plan.reduce_fp32 ? nn_widened_gradients(nn, op->reduced)
+                                                         : nn_unit_gradients(nn, op->reduced),
+                                     nn_gradients_at(nn, op->place), op->count, gradient_type(d), group,
                                      op->serial);
 }
 
@@ -450,7 +462,7 @@ static void issue_collective(struct driver_real *d, const struct op *op)
                 break;
         default:
                 assert(op->kind == OP_ALLREDUCE);
-                net->iallreduce(d->net, network_buffer(d, op), op->count, stored_type(d), groups[op->group],
+                net->iallreduce(d->net, network_buffer(d, op), op->count, gradient_type(d), groups[op->group],
                                 op->serial);
         }
 }
@@ -542,6 +554,12 @@ static void set_gradient_scale(struct driver_real *d)
                         optim_clip_factor(d->optim, scalars[NN_SQUARED_NORM]) / d->loss_scale;
 }
 
+static bool overflows(const struct driver_real *d)
+{
+        const double found = d->nn->scalars[NN_OVERFLOW];
+        return d->plan.reduce_fp32 ? !isfinite(found) : found > 0;
+}
+
 static void finish(struct driver_real *d, struct engine *engine, int token, int vmb)
 {
         if (token == d->injecting) {
@@ -557,7 +575,7 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
         if (done.kind == OP_RECEIVE_ACTIVATION || done.kind == OP_RECEIVE_GRADIENT)
                 core_set_vmb(&d->plan, &done, vmb);
         if (done.kind == OP_CHECK_OVERFLOW) /* of all gradients, or one range after the other */
-                d->found_overflow = d->found_overflow || d->nn->scalars[NN_OVERFLOW] > 0;
+                d->found_overflow = d->found_overflow || overflows(d);
         if (done.kind == OP_REDUCE_SCALARS)
                 set_gradient_scale(d);
         if (done.kind == OP_REDUCE_OVERFLOW)

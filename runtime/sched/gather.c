@@ -19,6 +19,9 @@
  * unit's in a buffer of its own, and are reduced in the last backward only. A tied head's gradients are the
  * embedding's, and stay from its backward to that one's.
  *
+ * Gradients of 16 bits that are reduced in fp32 are widened into a buffer beside the unit's when its backward
+ * is over, which leaves the unit's cleared, and what the replica's share has by then is added there.
+ *
  * ZeRO-2 is this without the gathers: every unit's weights are in a buffer of their own, always, and only
  * gradients are shared. The optimizer gathers what it has updated (optimizer.c).
  *
@@ -249,7 +252,8 @@ static void make_collective(const struct core *core, struct op *op, enum op_kind
         op_become(op, kind);
         op->group = plan_unit_group(&core->plan);
         op->count = core_unit_parameters(&core->plan, &core->units, unit);
-        op->bytes = op->count * core->plan.element_bytes;
+        op->bytes = op->count *
+                    (kind == OP_ALL_GATHER ? core->plan.element_bytes : plan_gradient_bytes(&core->plan));
 }
 
 /* The gather before the nth unit: of this pass, or of the next forward. */
@@ -317,7 +321,11 @@ static bool begin_gradients(struct core *core, int nth, struct op *op)
         op->reduced = buffer_to_reduce(core, nth);
         if (op->reduced < 0)
                 return false;
-        op->begins = adds || (batch && !first) ? GRADIENTS_ADD : first ? GRADIENTS_CLEAR : GRADIENTS_LOAD;
+        op->widens = core->plan.reduce_fp32 && completes(core, nth);
+        op->loads = op->widens && !first;
+        op->begins = core->plan.reduce_fp32 || adds || (batch && !first) ? GRADIENTS_ADD
+                     : first                                             ? GRADIENTS_CLEAR
+                                                                         : GRADIENTS_LOAD;
         core_tables(core).reduced[op->reduced] = unit_of(core, nth) + 1;
         return true;
 }
@@ -413,6 +421,7 @@ static void computed(struct core *core, const struct op *op)
                 memcpy(&g->reduce, op, sizeof *op);
                 g->reduce.gathered = -1;
                 g->reduce.begins = GRADIENTS_ADD;
+                g->reduce.widens = g->reduce.loads = false;
                 make_collective(core, &g->reduce, OP_REDUCE_SCATTER, unit_of(core, nth));
                 g->reduces = true;
         }

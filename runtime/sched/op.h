@@ -186,7 +186,10 @@ struct op {
         /* Likewise, of what follows such a part: the collective runs beside the next part; or there is none,
          * and what follows waits for the one that runs beside this part. */
         bool beside, joins;
-        bool unused[3]; /* false: the core keeps operations in its state, which is compared as bytes */
+        /* Units' backwards with plan.reduce_fp32: the unit's gradients are complete, and are widened to be
+         * reduced; and what this replica's share has of earlier micro-batches is added to them then. */
+        bool widens, loads;
+        bool unused; /* false: the core keeps operations in its state, which is compared as bytes */
         /* The parameters [offset, offset + count) of the stage. OP_BACKWARD: 0 and 0, or a range whose
          * gradients it is to make final, see overlap.c. */
         int64_t offset, count;

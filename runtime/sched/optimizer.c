@@ -110,7 +110,8 @@ static struct op sum(const struct core *core, enum op_kind kind, enum op_group g
         struct op op = collective(kind, group);
         op.offset = range.offset;
         op.count = range.count;
-        op.bytes = op.count * core->plan.element_bytes;
+        op.bytes = op.count *
+                   (kind == OP_ALL_GATHER ? core->plan.element_bytes : plan_gradient_bytes(&core->plan));
         return op;
 }
 

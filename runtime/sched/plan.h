@@ -87,6 +87,9 @@ struct plan {
         enum plan_gathered gathered;
         /* ZeRO-2 and 3, hybrid shards: how many neighbouring replicas share; it divides dp. 0: all. */
         int sharers;
+        /* ZeRO-2 and 3, of gradients that are made in 16 bits: a unit's are widened when its backward is
+         * over, and reduced, and kept from micro-batch to micro-batch, in fp32. */
+        bool reduce_fp32;
         int micro_batches; /* in a batch, for each pipeline */
         enum policy_id policy;
         /* For the axonn policy: the most micro-batches under way in a pipeline at once. 0 means pp. */
@@ -116,7 +119,7 @@ struct plan {
         int64_t embedding_parameters; /* of the shared embedding if `tied` and pp > 1; else 0 */
         int64_t bucket_parameters;    /* parameters of a bucket, see plan_update_parameters */
         int allreduce_buckets;        /* buckets that one all-reduce sums (AxoNN's coalescing factor) */
-        int element_bytes;            /* bytes of one gradient, or weight, in a collective */
+        int element_bytes;            /* bytes of one gradient, or weight, as stored; see also reduce_fp32 */
 };
 
 /* An offloaded optimizer works through a bucket in thirds. Each third has buffers of its own, so one can be
@@ -149,6 +152,12 @@ static inline int plan_share_ranks(const struct plan *plan)
 static inline bool plan_hybrid(const struct plan *plan)
 {
         return plan_share_ranks(plan) < plan->dp;
+}
+
+/* Returns the bytes of one gradient in a collective of replicas. */
+static inline int plan_gradient_bytes(const struct plan *plan)
+{
+        return plan->reduce_fp32 ? 4 : plan->element_bytes;
 }
 
 /* Returns the size of a replica's share of `count` parameters: ZeRO splits them evenly and rounds the shares

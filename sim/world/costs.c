@@ -129,7 +129,8 @@ enum collective_kind costs_collective(const struct op *op)
 /* Gradients or weights; scalars are double. */
 enum dtype costs_format(const struct costs *costs, const struct op *op)
 {
-        return op_lane_of_replicas(op->lane) ? costs->options->dtype : DTYPE_FP32;
+        const bool fp32 = costs->options->reduce_fp32 && op->kind != OP_ALL_GATHER;
+        return op_lane_of_replicas(op->lane) && !fp32 ? costs->options->dtype : DTYPE_FP32;
 }
 
 struct collective_group costs_group(const struct costs *costs, struct plan_group group, enum op_group kind)

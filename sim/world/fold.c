@@ -77,7 +77,8 @@ static bool shares_are_alike(const struct platform *p, const struct plan *plan, 
         for (int unit = 0; unit < core_units_of(plan, &part.units).all; unit++) {
                 const int64_t share = plan_share(plan, core_unit_parameters(plan, &part.units, unit));
                 if (!members_are_alike(p, plan_group(plan, 0, GROUP_SHARE_DATA), COLLECTIVE_ALLREDUCE,
-                                       share * plan->element_bytes, options->dtype))
+                                       share * plan_gradient_bytes(plan),
+                                       plan->reduce_fp32 ? DTYPE_FP32 : options->dtype))
                         return false;
         }
         return true;

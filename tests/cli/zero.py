@@ -161,6 +161,48 @@ def check_bits(tap, folder):
         tap.ok(status == 0 and weights(path) == weights(again), f"{precision} --zero {zero}: what is written is read again, by replicas that each keep a share", err)
 
 
+def check_reduced_in_fp32(tap, folder):
+    """All replicas and micro-batches have one sequence, the only one that there is. So every gradient is the same, a sum of N in fp32 is N times
+    one of them exactly (N: a power of two), and the training is that of one rank with one sequence a batch, bit for bit; sums in bf16 are rounded."""
+    alone, log, path = (os.path.join(folder, name) for name in ("alone.txt", "alone.csv", "alone.safetensors"))
+    open(alone, "w").write("".join(chr(97 + (i * i * 7 + i // 3) % 26) for i in range(33)))
+
+    def run(model, dp, batch, *more):
+        pp = more[more.index("--pp") + 1] if "--pp" in more else 1
+        status, _, err = ranvier.run(["train", model, "--data", alone, "--dp", dp, "--batch-size", batch, "--micro-batch-size", 1, "--seq-len", 32, "--steps", 6, "--lr", 3e-3,
+                                      "--validation-fraction", 0, "--precision", "bf16", "--log", log, "--checkpoint", path, *more], dp * pp)
+        return (ranvier.losses(log), read(path)) if status == 0 else (None, err)
+
+    fp32 = ["--reduce-dtype", "fp32"]
+    for model, dp, flags in (("tiny", 2, ["--zero", 3]), ("tiny", 4, ["--zero", 2, "--shard-replicas", 2, "--offload"] + BUCKETS),
+                             ("llama-tiny", 2, ["--zero", 2, "--pp", 2])):
+        one, many = run(model, 1, 1), run(model, dp, 8, *flags, *fp32)
+        tap.ok(one[0] and many == one, f"{model} --dp {dp} {' '.join(map(str, flags))} --reduce-dtype fp32: eight times one gradient, exactly",
+               f"{one[0]}\n{many[0]}")
+    tap.ok(run(model, 2, 8, "--zero", 3)[1] != one[1], "which a sum in 16 bits is not")
+    V, C, T, blocks = 256, 32, 64, 4
+    block, ends = 12 * C * C + 13 * C, (V + T) * C + 2 * C
+    aligned = lambda elements, width: (elements * width + 63) // 64 * 64
+    for zero, dp, flags in ((3, 4, ["--shard-replicas", 2, "--offload"] + BUCKETS), (2, 3, LARGE)):
+        name = f"--dp {dp} --zero {zero} --reduce-dtype fp32 {' '.join(map(str, flags))}"
+        plan, trace = [*MIXED, "--zero", zero, *fp32, *flags], os.path.join(folder, "trace.json")
+        measured, err = train(folder, 1, dp, "--fusion", "off", *plan)
+        predicted, said = simulate(folder, "tiny", 1, dp, *SHAPE, "--seq-len", 64, *plan, "--trace", trace)
+        tap.ok(measured and predicted and holds(measured) == holds(predicted), f"{name}: memory is predicted to the byte",
+               err if not measured else f"{said}{holds(measured)}\n{predicted and holds(predicted)}")
+        each = flags[flags.index("--unit-layers") + 1] if "--unit-layers" in flags else 1
+        units, share = [min(each, blocks - first) for first in range(0, blocks, each)], 2 if "--shard-replicas" in flags else dp
+        kept = -(-ends // share) + sum(-(-unit * block // share) for unit in units)
+        buffers = sum(aligned(ends, width) + 2 * aligned(max(units) * block, width) for width in (2, 4))
+        found = measured["ranks"][0]["bytes"] if measured else {}
+        tap.ok(measured and found["gradients"] == aligned(kept, 4) + buffers and optimizer_bytes(measured) == 3 * aligned(kept, 4),
+               f"{name}: shares in fp32, which need no copies to be updated from, and buffers of both, as worked out by hand", f"{found}")
+        moved = {event["args"]["kind"]: event["args"]["bytes"] for event in json.load(open(trace))["traceEvents"]
+                 if event.get("ph") == "X" and event["args"].get("segment") == 1 and event["args"]["kind"] in ("all-gather", "reduce-scatter")}
+        tap.ok(moved["reduce-scatter"] == 4 * units[-1] * block and moved.get("all-gather", 2 * units[0] * block) == 2 * units[0] * block,
+               f"{name}: four bytes a gradient are reduced, two a weight gathered", f"{moved}")
+
+
 def weights(path):
     """The bytes behind the header."""
     data = read(path)
@@ -277,6 +319,7 @@ def main():
         check_checkpoint(tap, folder)
         check_equivalence(tap, folder)
         check_bits(tap, folder)
+        check_reduced_in_fp32(tap, folder)
         check_gathered(tap, folder)
         check_units(tap, folder)
         check_between_groups(tap, folder)

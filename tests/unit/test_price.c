@@ -231,6 +231,36 @@ static void with_zero_3_a_part_is_a_unit(void **state)
         }
 }
 
+/* Of gradients that are reduced in fp32: a unit's are unscaled into fp32 and, from the second micro-batch on,
+ * summed with a share; updates have nothing to unscale. */
+static void gradients_that_are_reduced_in_fp32_are_widened(void **state)
+{
+        (void)state;
+        struct bench bench;
+        struct price_list list;
+        uint64_t random = SEED;
+        open_bench(&bench);
+        do
+                random_plan(&bench, &random);
+        while (bench.options.pp > 1 || bench.options.tp > 1 || bench.options.dp == 1 ||
+               !options_mixed(&bench.options));
+        bench.options.zero = 3;
+        bench.options.reduce_fp32 = true;
+        price(&bench, &list);
+        const double widening = kernel_seconds(&(struct kernel){.kind = KERNEL_UNSCALE}),
+                     adding = kernel_seconds(&(struct kernel){.kind = KERNEL_RESIDUAL}),
+                     update = kernel_seconds(&(struct kernel){.kind = KERNEL_ADAMW});
+        struct op unit = {.kind = OP_BACKWARD, .of = OP_BACKWARD, .begins = GRADIENTS_ADD, .segment = 1};
+        const double alone = price_operation(&list, 0, &unit);
+        unit.widens = true;
+        assert_close(price_operation(&list, 0, &unit), alone + widening, 1e-9);
+        unit.loads = true;
+        assert_close(price_operation(&list, 0, &unit), alone + widening + adding, 1e-9);
+        for (int i = 0; i < list.stages[0].update_count; i++)
+                assert_close(list.stages[0].updates[i].seconds, START + update, 1e-12);
+        price_free(&list);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -238,6 +268,7 @@ int main(void)
                 cmocka_unit_test(the_parts_of_an_operation_add_up_to_its_pass),
                 cmocka_unit_test(parts_that_the_host_holds_up_take_what_it_takes_to_launch_them),
                 cmocka_unit_test(with_zero_3_a_part_is_a_unit),
+                cmocka_unit_test(gradients_that_are_reduced_in_fp32_are_widened),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

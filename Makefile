@@ -103,14 +103,17 @@ include tests/tests.mk
 
 # ---- what a user does first; both install missing packages, after saying which (DEPS=0 does not) ----
 
+# As many compilations at a time as there are processors, where make is not told how many.
+JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
+
 demo:
 	@tests/deps.sh demo
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@tests/demo/demo.sh $(abspath $(BUILD)/bin)
 
 test:
 	@tests/deps.sh test
-	@$(MAKE) --no-print-directory run-tests
+	@$(MAKE) --no-print-directory $(JOBS) run-tests
 
 # ---- what an engineer does ----
 

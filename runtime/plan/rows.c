@@ -492,8 +492,6 @@ static const struct flag flags[] = {
                     .sentence = "--ep with --cp above 1 is not built yet"},
                    {{{"cp", ABOVE, 1}, {"offload-activations", IS, true}}, .code = RV_ENOTBUILT,
                     .sentence = "--offload-activations with --cp above 1 is not built yet"},
-                   {{{"cp", ABOVE, 1}, {"overlap-allreduce", IS, true}}, .code = RV_ENOTBUILT,
-                    .sentence = "--overlap-allreduce with --cp above 1 is not built yet"},
                    {{{"cp", ABOVE, 1}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "{zero} with --cp above 1 is not built yet"})},
         {.name = "cp-exchange", .argument = "HOW", .scope = FLAG_OF_MANY, AT(STORE_INT, cp_exchange),

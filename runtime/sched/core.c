@@ -27,7 +27,7 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
                ((plan->pp == 1 || plan->zero == 2) && plan->virtual_stages == 1 && plan->tp == 1 &&
                 plan->ep <= 1 && !policy_get(plan->policy)->deferred && part->units.blocks > 0 &&
                 plan->prefetch >= 0));
-        assert(!plan->overlap_allreduce || (plan->zero <= 1 && plan->ep <= 1 && plan->cp <= 1));
+        assert(!plan->overlap_allreduce || (plan->zero <= 1 && plan->ep <= 1));
         assert(part->replica >= 0 && part->replica < plan->dp);
         assert(part->shard >= 0 && part->shard < plan->tp);
         assert(!core_decides(plan, stage) || (plan->ep <= 1 && plan->cp <= 1 && !plan->offload_activations));

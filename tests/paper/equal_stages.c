@@ -40,7 +40,7 @@ static void end_expert_parts(void *context, int rank, struct op *op)
 
 static void end_context_parts(void *context, int rank, struct op *op)
 {
-        (void)context, (void)rank;
+        end_layers(context, rank, op);
         end_part(op, GROUP_CONTEXT);
         if (!op_of_pass(op) || op->kind == OP_TENSOR)
                 return;

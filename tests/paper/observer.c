@@ -1062,15 +1062,29 @@ static int unit_with(const struct observer *o, int rank, int64_t place)
 
 /* ---- passes of spread experts, or of parts of sequences, part by part ---- */
 
+/* The whole of it, or of a range of a last backward. */
+static struct op with_range(const struct op *part)
+{
+        struct op pass = whole_pass(part);
+        pass.count = part->count;
+        return pass;
+}
+
+static bool of_parts(const struct observer *o, const struct op *op)
+{
+        return exchanges(o) && op_of_pass(op) && op->kind != OP_CHECK_OVERFLOW;
+}
+
 /* A part computes, an exchange follows, the next part computes, ...; in this order. */
 static void issue_part(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         const bool exchange = op->kind == OP_TENSOR;
         const uint64_t word =
-                ((uint64_t)op->of * 64 + (uint64_t)op->segment) * 1024 + (uint64_t)vmb_of(o, op);
+                (((uint64_t)op->of * 64 + (uint64_t)op->range) * 64 + (uint64_t)op->segment) * 1024 +
+                (uint64_t)vmb_of(o, op);
         if (s->chain == 0) {
-                const struct op pass = whole_pass(op);
+                const struct op pass = with_range(op);
                 s->chain_vmb = vmb_of(o, op);
                 issue_pipeline(o, rank, &pass);
         }
@@ -1093,7 +1107,7 @@ static void complete_part(struct observer *o, int rank, const struct op *op)
         struct seen *s = &o->seen[rank];
         if (++s->chain < (o->plan.cp > 1 ? PAPER_PARTS + 1 : 2 * PAPER_PARTS - 1))
                 return;
-        const struct op pass = whole_pass(op);
+        const struct op pass = with_range(op);
         s->chain = 0;
         complete_pipeline(o, rank, &pass);
 }
@@ -1557,7 +1571,7 @@ void observer_issue(struct observer *o, int rank, const struct op *issued, struc
                 issue_decision(o, rank, op);
         else if (gathers_units(o) && op_of_pass(op))
                 issue_unit(o, rank, op);
-        else if (exchanges(o) && op_of_pass(op))
+        else if (of_parts(o, op))
                 issue_part(o, rank, op);
         else if (of_pipeline(op->of))
                 issue_pipeline(o, rank, op);
@@ -1584,7 +1598,7 @@ void observer_complete(struct observer *o, int rank, const struct op *completed)
                 complete_decision(o, rank);
         else if (gathers_units(o) && op_of_pass(op))
                 complete_unit(o, rank, op);
-        else if (exchanges(o) && op_of_pass(op))
+        else if (of_parts(o, op))
                 complete_part(o, rank, op);
         else if (of_pipeline(op->of))
                 complete_pipeline(o, rank, op);

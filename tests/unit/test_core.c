@@ -144,13 +144,15 @@ static void spread_plan(uint64_t *random, struct plan *plan)
 {
         if (random_int(random, 0, 1))
                 return;
-        if (can_spread_experts(plan) && random_int(random, 0, 1))
+        if (can_spread_experts(plan) && random_int(random, 0, 1)) {
                 plan->ep = spread_over(random, plan);
-        else if (can_spread_sequences(plan))
+                plan->overlap_allreduce = false;
+        } else if (can_spread_sequences(plan)) {
                 plan->cp = spread_over(random, plan);
-        else
+        } else {
                 return;
-        plan->offload_activations = plan->overlap_allreduce = false;
+        }
+        plan->offload_activations = false;
         plan->zero = plan->zero ? 1 : 0;
         plan->sharers = 0;
 }

@@ -891,26 +891,30 @@ static void no_interleaving_of_overlapped_sums_of_chunks_deadlocks(void **state)
         assert_true(states > 1000);
 }
 
-/* Two shards of each of two replicas: sums of these beside parts of a last backward, between which shards
- * sum. */
-static void no_interleaving_of_overlapped_sums_of_shards_deadlocks(void **state)
+/* Two shards of each of two replicas, or two replicas with parts of the same sequences: sums of these beside
+ * parts of a last backward, between which shards sum, or beside which keys go around. */
+static void no_interleaving_of_overlapped_sums_of_shards_or_sequences_deadlocks(void **state)
 {
         (void)state;
         size_t states = 0;
-        for (int variant = 0; variant < 16; variant++) {
+        for (int variant = 0; variant < 32; variant++) {
+                const bool sequences = variant >= 16;
                 struct plan plan = small_plan();
                 plan.policy = three[variant % 3];
-                plan.tp = plan.dp = 2;
-                plan.micro_batches = 1;
+                plan.dp = 2;
+                plan.tp = sequences ? 1 : 2;
+                plan.cp = sequences ? 2 : 1;
+                plan.micro_batches = sequences ? 2 : 1;
                 plan.overlap_allreduce = true;
                 plan.zero = variant & 1;
                 plan.mixed = variant & 2;
-                plan.sequence_parallel = variant & 4;
+                plan.sequence_parallel = !sequences && variant & 4;
                 plan.stage_allreduce = variant & 8;
                 states += search_all((struct search){.plan = plan,
                                                      .parameters = 3,
-                                                     .ranks = 4,
+                                                     .ranks = plan.tp * plan.dp,
                                                      .alone = -1,
+                                                     .all_orders = sequences,
                                                      .overflow = plan.mixed && variant & 8});
         }
         print_message("# %zu states\n", states);
@@ -1048,7 +1052,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_shared_updates_deadlocks),
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_deadlocks),
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_of_chunks_deadlocks),
-                cmocka_unit_test(no_interleaving_of_overlapped_sums_of_shards_deadlocks),
+                cmocka_unit_test(no_interleaving_of_overlapped_sums_of_shards_or_sequences_deadlocks),
                 cmocka_unit_test(no_interleaving_of_gathered_units_deadlocks),
                 cmocka_unit_test(no_interleaving_of_reduced_units_deadlocks),
                 cmocka_unit_test(no_interleaving_of_hybrid_shards_deadlocks),

@@ -176,8 +176,6 @@ static const struct {
         {GOOD "--cp 2 --fusion off", 2, RV_ENOTBUILT,
          "--fusion off with --cp above 1 is not built: attention by parts of a sequence is a fused kernel"},
         {GOOD "--cp 2 --zero 3", 2, RV_ENOTBUILT, "--zero 3 with --cp above 1 is not built yet"},
-        {GOOD "--cp 2 --overlap-allreduce", 2, RV_ENOTBUILT,
-         "--overlap-allreduce with --cp above 1 is not built yet"},
         {GOOD "--cp 2 --offload-activations", 2, RV_ENOTBUILT,
          "--offload-activations with --cp above 1 is not built yet"},
         {GOOD "--cp 2 --pp 2 --schedule fast-forward", 4, RV_EPLAN,

@@ -7,8 +7,9 @@
  * the last micro-batch's are such chains: the first makes final what the world does not leave to the second,
  * and then goes on without a range; the second, the last of all, makes the rest final. If a rank has several
  * chunks of the model, the last backward of each is such a chain, and the last chunk's comes first: it ends
- * where the parameters of the chunk before begin. With shards, and with parts of sequences, a range is a chain of parts and
- * collectives itself (tensor.c); what shards have alike lies together, of all layers, and is final last.
+ * where the parameters of the chunk before begin. With shards, and with parts of sequences, a range is a
+ * chain of parts and collectives itself (tensor.c); what shards have alike lies together, of all layers, and
+ * is final last.
  *
  * What is final may be summed as soon as it has been looked through for overflow, because sums are made in
  * place: in mixed precision a look at the new range follows each but the very last, on the compute lane. At

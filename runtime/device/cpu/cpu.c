@@ -1,11 +1,11 @@
 /* The CPU device: host memory, and a worker thread a lane that runs its queue of commands in order. */
 #include "runtime/device/cpu/arena.h"
+#include "runtime/device/cpu/blas.h"
 #include "runtime/device/cpu/split.h"
 #include "runtime/device/cpu/variant.h"
 #include "runtime/device/device.h"
 
 #include <assert.h>
-#include <cblas.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -458,7 +458,7 @@ struct device *device_cpu_open_with(int threads, const char *kernels, struct rv_
         device_cpu_name(cpu->base.description.name, sizeof cpu->base.description.name);
         cpu->base.description.processors = threads;
         cpu->base.description.cpu_kernels = variant->name;
-        openblas_set_num_threads(1); /* the team splits products */
+        cpu_blas_open();
         for (int i = 0; i < DEVICE_LANES; i++) {
                 const int error = lane_start(&cpu->lanes[i], cpu);
                 if (error) {

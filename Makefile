@@ -178,7 +178,7 @@ bench-simulation: all
 paper: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/paper.py
 bench-fsdp: all
-	RANVIER_BIN=$(abspath $(BUILD)/bin) /usr/bin/python3 tests/bench/fsdp.py --runs $(or $(RUNS),5)
+	RANVIER_BIN=$(abspath $(BUILD)/bin) /usr/bin/python3 tests/bench/fsdp.py --python $(or $(PYTHON),python3) --runs $(or $(RUNS),5)
 bench-tp-overlap: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/tp_overlap.py --runs $(or $(RUNS),5)
 bench-mixed: $(BUILD)/tests/mixed

@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""A GPT-2 with sharded parameters on two processes of this machine: `ranvier train --zero 3` against PyTorch over gloo, which
-tests/bench/fsdp_pytorch.py says what it is. Both begin with the same weights and see the same batches; they take turns. Prints the
-largest relative difference of their losses (the goal is 1e-5), the median step of each, and the ratios PyTorch / ours with the least,
-the median and the most (the goal is 1.3).
+"""A GPT-2 with sharded parameters on two processes of this machine: `ranvier train --zero 3` against PyTorch's fully_shard over gloo
+(tests/bench/fsdp_pytorch.py). Both begin with the same weights and see the same batches; they take turns. Prints the largest relative
+difference of their losses (the goal is 1e-5), the median step of each, and the ratios PyTorch / ours with the least, the median and
+the most (the goal is 1.3). PyTorch is the one of --python, 2.6 or newer, such as that of
 
-    tests/bench/fsdp.py [--runs N] [--steps N]      (make bench-fsdp RUNS=5)
+    python3 -m venv FOLDER && FOLDER/bin/pip install torch numpy
+
+    tests/bench/fsdp.py --python FOLDER/bin/python [--runs N] [--steps N]      (make bench-fsdp PYTHON=FOLDER/bin/python RUNS=5)
 """
 import argparse
 import json
@@ -44,15 +46,15 @@ def ours(folder, steps, *flags, ranks=PROCESSES):
     return (ranvier.losses(log), json.load(open(report))["batch_seconds"]["median"]) if steps else None
 
 
-def theirs(folder, steps, *flags):
-    done = subprocess.run(
-        ["/usr/bin/python3", os.path.join(HERE, "fsdp_pytorch.py"), "--initial", os.path.join(folder, "initial.safetensors"), "--data",
-         os.path.join(folder, "text.txt"), *(str(x) for pair in (("--layers", LAYERS), ("--heads", HEADS), ("--batch-size", BATCH), ("--seq-len", LENGTH),
-                                                                 ("--steps", steps), ("--threads", THREADS), ("--processes", PROCESSES)) for x in pair),
-         *flags], capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS=str(THREADS), **MEMORY_KEPT))
+def theirs(python, folder, steps, *flags):
+    out = os.path.join(folder, "theirs.json")
+    pairs = (("--initial", os.path.join(folder, "initial.safetensors")), ("--data", os.path.join(folder, "text.txt")), ("--out", out), ("--heads", HEADS),
+             ("--batch-size", BATCH), ("--seq-len", LENGTH), ("--steps", steps), ("--threads", THREADS), ("--processes", PROCESSES))
+    done = subprocess.run([python, os.path.join(HERE, "fsdp_pytorch.py"), *(str(x) for pair in pairs for x in pair), *flags],
+                          capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS=str(THREADS), **MEMORY_KEPT))
     if done.returncode:
         sys.exit(f"fsdp: PyTorch: {done.stderr[-2000:]}")
-    found = json.loads(done.stdout)
+    found = json.load(open(out))
     return found["losses"], statistics.median(found["seconds"][WARM_UP:]), found["torch"]
 
 
@@ -60,7 +62,7 @@ def compare(folder, a, name, our_flags, their_flags):
     ratios, steps, difference = [], [], 0
     for _ in range(a.runs):
         losses, seconds = ours(folder, a.steps, *our_flags)
-        others, their_seconds, version = theirs(folder, a.steps, *their_flags)
+        others, their_seconds, version = theirs(a.python, folder, a.steps, *their_flags)
         difference = max(difference, *(abs(x / y - 1) for x, y in zip(losses, others)))
         ratios.append(their_seconds / seconds)
         steps.append((seconds, their_seconds))
@@ -71,6 +73,7 @@ def compare(folder, a, name, our_flags, their_flags):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--python", default="python3", help="a Python that has PyTorch 2.6 or newer")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
     a = parser.parse_args()

@@ -490,8 +490,6 @@ static const struct flag flags[] = {
                                 "fused kernel"},
                    {{{"cp", ABOVE, 1}, {"ep", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "--ep with --cp above 1 is not built yet"},
-                   {{{"cp", ABOVE, 1}, {"offload-activations", IS, true}}, .code = RV_ENOTBUILT,
-                    .sentence = "--offload-activations with --cp above 1 is not built yet"},
                    {{{"cp", ABOVE, 1}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "{zero} with --cp above 1 is not built yet"})},
         {.name = "cp-exchange", .argument = "HOW", .scope = FLAG_OF_MANY, AT(STORE_INT, cp_exchange),
@@ -627,6 +625,11 @@ static const struct flag flags[] = {
                     .also = goes_by_arrival, .code = RV_EPLAN,
                     .sentence = "--offload-activations: {schedule} goes by which activations are back first, on "
                                 "which the replicas of {ep} could disagree: with --pp above 1 take a schedule of "
+                                "fixed order, such as 1f1b or gpipe"},
+                   {{{"offload-activations", IS, true}, {"cp", ABOVE, 1}, {"pp", ABOVE, 1}},
+                    .also = goes_by_arrival, .code = RV_EPLAN,
+                    .sentence = "--offload-activations: {schedule} goes by which activations are back first, on "
+                                "which the ranks of {cp} could disagree: with --pp above 1 take a schedule of "
                                 "fixed order, such as 1f1b or gpipe"})},
         {.name = "recompute", .argument = "WHAT", .scope = FLAG_OF_MANY, AT(STORE_INT, recompute),
          .parse = parse_recompute, .write = write_recompute,

@@ -28,7 +28,7 @@ PLANS = [
     (2, 2, 1, "1f1b", ("--cp", 2, "--messages", "staged", "--allreduce", "staged", "--p2p", "blocking")),
     (2, 1, 1, "zero-bubble", ("--cp", 4)), (2, 1, 2, "zero-bubble-h2", ("--cp", 2, *GATHERED, *SPLIT, "--recompute", "full")),
     (1, 1, 1, "fast-forward", ("--cp", 2, "--deferred-layers", 2)),
-    (1, 2, 1, "axonn", ("--cp", 2, *OVERLAP)), (2, 1, 1, "zero-bubble", ("--cp", 3, "--zero", 1, "--recompute", "full", *OVERLAP)),
+    (2, 1, 1, "gpipe", ("--cp", 2, "--offload-activations", "--recompute", "selective", *OVERLAP)), (1, 2, 1, "axonn", ("--cp", 2, *OVERLAP)), (2, 1, 1, "zero-bubble", ("--cp", 3, "--zero", 1, "--recompute", "full", *OVERLAP)),
 ]
 # What is the same in another format: to a plan with as many replicas, whose gradients overflow at the same limit.
 HALF = [((1, 1, 1), (1, 4, 1), "mixed", ("--cp", 4)), ((1, 1, 1), (1, 4, 1), "mixed", ("--cp", 4, *GATHERED)), ((1, 2, 1), (1, 4, 1), "bf16", ("--cp", 2, "--offload"))]
@@ -95,6 +95,7 @@ def main():
         shards.check_report(tap, folder, gpt, (2, 1, 2), "1f1b", ("--cp", 2, *SPLIT, *half))
         shards.check_report(tap, folder, llama, (1, 2, 1), "axonn", ("--cp", 4, "--zero", 1, "--offload", *GATHERED, *half))
         shards.check_report(tap, folder, llama, (2, 1, 2), "zero-bubble", ("--cp", 2, "--recompute", "layer", *SPLIT, *OVERLAP, *half))
+        shards.check_report(tap, folder, gpt, (1, 1, 1), "gpipe", ("--cp", 3, "--offload-activations", *half))
         shards.check_report(tap, folder, llama, (2, 1, 1), "interleaved", ("--cp", 4, "--virtual-stages", 2, "--recompute", "full", *half))
     tap.end()
 

@@ -146,13 +146,13 @@ static void spread_plan(uint64_t *random, struct plan *plan)
                 return;
         if (can_spread_experts(plan) && random_int(random, 0, 1)) {
                 plan->ep = spread_over(random, plan);
-                plan->overlap_allreduce = false;
+                plan->overlap_allreduce = plan->offload_activations = false;
         } else if (can_spread_sequences(plan)) {
                 plan->cp = spread_over(random, plan);
+                plan->offload_activations &= plan->policy != POLICY_AXONN || plan->pp == 1;
         } else {
                 return;
         }
-        plan->offload_activations = false;
         plan->zero = plan->zero ? 1 : 0;
         plan->sharers = 0;
 }

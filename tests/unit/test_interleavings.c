@@ -612,6 +612,9 @@ static void no_interleaving_of_shards_experts_or_sequences_deadlocks(void **stat
         plan.micro_batches = 5;
         plan.offload_activations = true;
         states += explore_shards(&plan, false);
+        plan.tp = 1;
+        plan.dp = plan.cp = 2;
+        states += search_all((struct search){.plan = plan, .parameters = 2, .ranks = 2, .alone = -1});
         print_message("# %zu states\n", states);
         assert_true(states > 1000);
 }

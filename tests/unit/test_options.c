@@ -176,8 +176,10 @@ static const struct {
         {GOOD "--cp 2 --fusion off", 2, RV_ENOTBUILT,
          "--fusion off with --cp above 1 is not built: attention by parts of a sequence is a fused kernel"},
         {GOOD "--cp 2 --zero 3", 2, RV_ENOTBUILT, "--zero 3 with --cp above 1 is not built yet"},
-        {GOOD "--cp 2 --offload-activations", 2, RV_ENOTBUILT,
-         "--offload-activations with --cp above 1 is not built yet"},
+        {GOOD "--cp 2 --pp 2 --offload-activations", 4, RV_EPLAN,
+         "--offload-activations: --schedule axonn goes by which activations are back first, on which the "
+         "ranks "
+         "of --cp 2 could disagree: with --pp above 1 take a schedule of fixed order, such as 1f1b or gpipe"},
         {GOOD "--cp 2 --pp 2 --schedule fast-forward", 4, RV_EPLAN,
          "--schedule fast-forward makes gradients of weights where a stage would wait for what arrives, on "
          "which the ranks of --cp 2 could disagree: with --pp above 1 take a schedule of fixed order, such "

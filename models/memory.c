@@ -178,6 +178,7 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .staged = memory_aligned(plan->staged_gradients * e),
                 .optimizer = memory_aligned(sharded * wide_e),
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
+                .bucket_weights = plan->offload_parameters ? memory_aligned(update * e) : 0,
         };
         layout.slot = layout.embedded + chunk_layers * layout.block + layout.head;
         layout.deferred_output = bytes.output_lent ? layout.message : 0;
@@ -265,12 +266,14 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         struct memory_layout layout = memory_layout(gpt, stage, plan);
         *bytes = (struct memory_bytes){0};
         int64_t *device = bytes->in[MEMORY_DEVICE];
-        device[MEMORY_WEIGHTS] = layout.weights + layout.gathered;
+        device[MEMORY_WEIGHTS] = layout.gathered;
+        bytes->in[plan->offload_parameters ? MEMORY_HOST : MEMORY_DEVICE][MEMORY_WEIGHTS] += layout.weights;
         device[MEMORY_GRADIENTS] = layout.gradients + layout.reduced + layout.widened;
         if (work_mixed(&plan->work))
                 count_master(&layout, plan, bytes);
         else
                 device[MEMORY_OPTIMIZER] = 2 * layout.optimizer;
+        device[MEMORY_BUCKETS] += plan->update_buffers * layout.bucket_weights;
         device[MEMORY_ACTIVATIONS] = plan->slots * layout.slot + plan->deferred * layout.deferred;
         for (int i = 0; stage->chunks > 1 && i < plan->slots; i++)
                 device[MEMORY_ACTIVATIONS] -= layout.slot - memory_slot(&layout, stage, plan, i);

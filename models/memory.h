@@ -11,6 +11,7 @@
 
 /* What memory is used for. Categories without a word on the host are on the device alone. */
 enum memory_category {
+        /* On the host: shares that are offloaded. */
         MEMORY_WEIGHTS,
         /* On the host: those that are staged, because they are summed there. */
         MEMORY_GRADIENTS,
@@ -98,7 +99,10 @@ struct memory_plan {
         } unit_weights, unit_gradients;
         /* Master parameters and moments lie in host memory; this needs mixed precision. */
         bool offload;
-        /* Offloaded: the most parameters of one update, and how many updates have buffers on the device. */
+        /* Zero 3: shares of weights lie in host memory, and updates have buffers for them. */
+        bool offload_parameters;
+        /* Offloaded, either: the most parameters of one update, and how many updates have buffers on the
+         * device. */
         int64_t update_parameters;
         int update_buffers;
 };
@@ -144,6 +148,8 @@ struct memory_layout {
         int64_t staged;
         /* Offloaded: one fp32 array of one update's parameters; else 0. */
         int64_t bucket;
+        /* And its weights as stored, if these are offloaded; else 0. */
+        int64_t bucket_weights;
 };
 /* Returns the sizes for a stage. The plan must be countable (memory_countable). */
 struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *stage,

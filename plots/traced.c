@@ -28,8 +28,10 @@ enum look traced_look(enum op_kind kind)
         case OP_LOAD:
                 return LOOK_LOAD;
         case OP_FETCH:
+        case OP_FETCH_WEIGHTS:
                 return LOOK_FETCH;
         case OP_WRITE_BACK:
+        case OP_STORE_WEIGHTS:
                 return LOOK_WRITE_BACK;
         case OP_STORE_ACTIVATIONS:
         case OP_FETCH_ACTIVATIONS:

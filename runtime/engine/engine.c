@@ -107,7 +107,8 @@ static void account_pass(struct engine *engine, const struct op *done, double st
 {
         const double issued = engine->pending[done->serial].issued;
         const double since = issued > engine->pipeline_end ? issued : engine->pipeline_end;
-        const bool gathers = done->kind == OP_ALL_GATHER || done->kind == OP_REDUCE_SCATTER;
+        const bool gathers = done->kind == OP_ALL_GATHER || done->kind == OP_REDUCE_SCATTER ||
+                             done->kind == OP_FETCH_WEIGHTS;
         if (done->kind == OP_TENSOR && engine->computing) /* beside a part, which counts */
                 return;
         if (done->kind == OP_TENSOR && start < since)

@@ -227,7 +227,8 @@ static double joined(struct batch *b, int rank, const struct op *op, int ways)
         struct op one = *op;
         if (b->joined > 1) {
                 one.count = each;
-                one.bytes = plan_offloaded_bytes(each);
+                one.bytes = op->kind == OP_FETCH ? plan_fetched_bytes(&b->plan, each)
+                                                 : plan_written_bytes(&b->plan, each);
         }
         const double seconds = op->kind == OP_UPDATE
                                        ? price_operation(prices_of(b, rank), plan_stage(&b->plan, rank), &one)

@@ -117,7 +117,8 @@ static bool allocate_parameters(struct nn_stage *nn)
         const struct memory_layout *l = &nn->layout;
         bool ok = true;
         if (!nn->plan.whole_weights)
-                nn->weights = allocate(nn, MEMORY_DEVICE, MEMORY_WEIGHTS, l->weights, &ok);
+                nn->weights = allocate(nn, nn->plan.offload_parameters ? MEMORY_HOST : MEMORY_DEVICE,
+                                       MEMORY_WEIGHTS, l->weights, &ok);
         nn->gradients = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, l->gradients, &ok);
         nn->pass_weights = nn->weights;
         nn->pass_gradients = nn->gradients;
@@ -149,6 +150,10 @@ static bool allocate_optimizer(struct nn_stage *nn)
         nn->adam_v = allocate(nn, space, MEMORY_OPTIMIZER, bytes, &ok);
         for (int i = 0; i < nn->plan.update_buffers; i++) {
                 struct nn_bucket *bucket = &nn->buckets[i];
+                if (nn->plan.offload_parameters)
+                        bucket->weights = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket_weights, &ok);
+                if (!offload)
+                        continue;
                 bucket->master = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket, &ok);
                 if (gradients)
                         bucket->gradients = allocate(nn, MEMORY_DEVICE, MEMORY_BUCKETS, l->bucket, &ok);

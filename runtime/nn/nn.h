@@ -113,6 +113,7 @@ enum nn_scalar {
 
 /* The device buffers in which an offloaded update works: plan.update_parameters elements each. */
 struct nn_bucket {
+        void *weights; /* as stored, where these are offloaded; else NULL */
         real *master, *gradients, *adam_m, *adam_v;
 };
 
@@ -152,6 +153,13 @@ void *nn_host_gradients(const struct nn_stage *, int64_t offset);
  * into buckets[buffer], and the way back. */
 void nn_fetch(struct nn_stage *, int buffer, int64_t place, int64_t count);
 void nn_write_back(struct nn_stage *, int buffer, int64_t place, int64_t count);
+
+/* Offloaded parameters: enqueue the fetch of the share [begin, begin + count) of a unit, which is kept from
+ * `place` on, to its place in buffer `gathered`; of the weights of an update into buckets[buffer]; and their
+ * way back. */
+void nn_fetch_share(struct nn_stage *, int gathered, int64_t begin, int64_t place, int64_t count);
+void nn_fetch_weights(struct nn_stage *, int buffer, int64_t place, int64_t count);
+void nn_store_weights(struct nn_stage *, int buffer, int64_t place, int64_t count);
 
 /* Offloaded activations: enqueue the copy of what `chunk` stores in a slot to a host slot, and back. */
 void nn_store_activations(struct nn_stage *, int chunk, int slot, int host_slot);

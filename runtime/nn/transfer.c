@@ -66,6 +66,26 @@ void nn_write_back(struct nn_stage *nn, int buffer, int64_t place, int64_t count
         to_host(nn, nn->master + place, bucket->master, bytes);
         to_host(nn, nn->adam_m + place, bucket->adam_m, bytes);
         to_host(nn, nn->adam_v + place, bucket->adam_v, bytes);
+        if (nn->plan.offload_parameters)
+                nn_store_weights(nn, buffer, place, count);
+}
+
+void nn_fetch_share(struct nn_stage *nn, int gathered, int64_t begin, int64_t place, int64_t count)
+{
+        to_device(nn, nn_at(nn, nn_unit_weights(nn, gathered), begin), nn_at(nn, nn->weights, place),
+                  count * work_element_bytes(&nn->plan.work));
+}
+
+void nn_fetch_weights(struct nn_stage *nn, int buffer, int64_t place, int64_t count)
+{
+        to_device(nn, nn->buckets[buffer].weights, nn_at(nn, nn->weights, place),
+                  count * work_element_bytes(&nn->plan.work));
+}
+
+void nn_store_weights(struct nn_stage *nn, int buffer, int64_t place, int64_t count)
+{
+        to_host(nn, nn_at(nn, nn->weights, place), nn->buckets[buffer].weights,
+                count * work_element_bytes(&nn->plan.work));
 }
 
 /* Where a chunk's part of a slot begins that can hold any of them, and its bytes. */
@@ -147,7 +167,11 @@ static void write_weights(struct nn_stage *nn, int64_t offset, int64_t count, co
                 to_device(nn, weights, values + at * e, here * e);
         }
         for (struct own own = own_begin(offset, count); !has_weights(nn) && own_next(nn, &own);)
-                to_device(nn, nn_at(nn, nn->weights, own.place), values + own.at * e, own.count * e);
+                if (nn->plan.offload_parameters)
+                        memcpy(nn_at(nn, nn->weights, own.place), values + own.at * e,
+                               (size_t)(own.count * e));
+                else
+                        to_device(nn, nn_at(nn, nn->weights, own.place), values + own.at * e, own.count * e);
 }
 
 /* A chunk. `full` and `rounded` are room for it. Half precision: the weights' rounding is this one's and
@@ -187,6 +211,7 @@ static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float
         assert(nn->master || !work_mixed(&nn->plan.work));
         const bool whole = !nn->master && has_weights(nn);
         const real *kept = nn->master ? nn->master : nn->weights;
+        const bool on_host = nn->master ? nn->plan.offload : nn->plan.offload_parameters;
         for (int64_t at = 0, here = count; whole && at < count; at += here, here = count - at) {
                 const void *weights = weights_at(nn, offset + at, &here);
                 to_host(nn, full + at, weights, here * (int64_t)sizeof *full);
@@ -194,7 +219,7 @@ static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float
         if (!whole && nn->own)
                 memset(full, 0, (size_t)count * sizeof *full);
         for (struct own own = own_begin(offset, count); !whole && own_next(nn, &own);)
-                if (nn->plan.offload)
+                if (on_host)
                         memcpy(full + own.at, kept + own.place, (size_t)own.count * sizeof *full);
                 else
                         to_host(nn, full + own.at, kept + own.place, own.count * (int64_t)sizeof *full);

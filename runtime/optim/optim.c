@@ -107,18 +107,20 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
                                     .step = step + 1 - optim->skipped};
         const double *scale = &nn->scalars[NN_GRADIENT_SCALE];
         const int64_t kept = nn->plan.gathered ? place : offset; /* where gradients are */
-        void *weights = nn_at(nn, nn->weights, offset), *gradients = nn_gradients_at(nn, kept);
+        const struct nn_bucket *bucket = buffer >= 0 ? &nn->buckets[buffer] : NULL;
+        void *weights = bucket && bucket->weights ? bucket->weights : nn_at(nn, nn->weights, offset),
+             *gradients = nn_gradients_at(nn, kept);
         if (!work_mixed(&nn->plan.work)) {
                 kernels_adamw(nn->device, weights, gradients, nn->adam_m + place, nn->adam_v + place, NULL,
                               nn->ranges, scale, kept, count, &adamw);
                 return;
         }
         struct nn_bucket b;
-        if (buffer >= 0)
-                b = nn->buckets[buffer];
+        if (nn->plan.offload)
+                b = *bucket;
         else
-                b = (struct nn_bucket){nn->master + place, nn->master_gradients + place, nn->adam_m + place,
-                                       nn->adam_v + place};
+                b = (struct nn_bucket){NULL, nn->master + place, nn->master_gradients + place,
+                                       nn->adam_m + place, nn->adam_v + place};
         if (nn->plan.reduce_fp32) {
                 kernels_adamw(nn->device, b.master, gradients, b.adam_m, b.adam_v, weights, nn->ranges, scale,
                               kept, count, &adamw);

@@ -381,6 +381,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .clip = o->clip > 0,
                 .mixed = options_mixed(o),
                 .offload = o->offload,
+                .offload_parameters = o->offload_parameters && replicas > 1,
                 .offload_activations = o->offload_activations,
                 .stage_messages = o->messages == ROUTE_STAGED && o->pp > 1,
                 .stage_allreduce = o->allreduce == ROUTE_STAGED && (replicas > 1 || tied),
@@ -502,11 +503,12 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .staged_gradients = staged_gradients(&plan, &part, parameters),
                 .shard_parameters = plan.zero == 1 ? shard_parameters(&plan, o, &part) : 0,
                 .offload = o->offload,
-                .update_buffers = o->offload ? PLAN_UPDATE_BUFFERS : 0,
+                .offload_parameters = plan.offload_parameters,
+                .update_buffers = plan_buffers_updates(&plan) ? PLAN_UPDATE_BUFFERS : 0,
         };
         if (plan.zero >= 2)
                 add_gathers(&plan, o, &part, &memory);
-        if (o->offload)
+        if (plan_buffers_updates(&plan))
                 memory.update_parameters =
                         core_update_parameters(&plan, plan.zero >= 2 ? memory.shard_parameters : parameters);
         return memory;

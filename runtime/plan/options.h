@@ -65,6 +65,7 @@ struct options {
         /* Hybrid shards: how many neighbouring replicas share, of whom other groups have the same; 0: all. */
         int shard_replicas;
         bool reduce_fp32;
+        bool offload_parameters; /* with zero 3: the replica's shares of weights are in host memory */
         bool reshard;
         enum gather_each gather_each;
         enum plan_order order;

@@ -609,6 +609,13 @@ static const struct flag flags[] = {
          CONFLICTS({{{"offload", IS, true}, {"precision", IS, DTYPE_FP32}}, .code = RV_EPLAN,
                     .sentence = "--offload needs --precision mixed or bf16: in fp32 the parameters on the device are "
                                 "the master parameters"})},
+        {.name = "offload-parameters", .scope = FLAG_OF_MANY, AT(STORE_BOOL, offload_parameters), .report = REPORT_IF_SET,
+         .help = "With --zero 3: keep a replica's shares of weights in host memory; each is fetched before its layer is gathered, "
+                 "and written back when it has been updated. Master parameters and moments stay, unless --offload is given too",
+         LIST(.argument = "WHICH", .help = "With --zero 3: shares of weights in host memory: no, yes, or no,yes (default no)",
+              .all = VALUES(0), .megatron = VALUES(0), .matters = gathers_units, .label = "parameters offloaded"),
+         CONFLICTS({{{"offload-parameters", IS, true}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
+                    .sentence = "--offload-parameters is for --zero 3, which gathers layers from what it keeps", .unpaired = true})},
         {.name = "offload-activations", .scope = FLAG_OF_MANY, AT(STORE_BOOL, offload_activations),
          .propose = propose_offload_activations,
          .help = "Keep stored activations in host memory between forward and backward; a stage that stores at most "

@@ -75,6 +75,17 @@ static void *network_buffer(const struct driver_real *d, const struct op *op)
         return staged ? buffers.host : buffers.device;
 }
 
+static void fetch_weights(struct driver_real *d, const struct op *op)
+{
+        if (op->gathered < 0) {
+                nn_fetch_weights(d->nn, op->buffer, op->place, op->count);
+                return;
+        }
+        const struct plan_range own =
+                plan_own(&d->plan, op->group, plan_replica(&d->plan, d->net->rank), op->count);
+        nn_fetch_share(d->nn, op->gathered, own.begin, op->place, own.count);
+}
+
 static void issue_copy(struct driver_real *d, const struct op *op)
 {
         enum device_lane lane = DEVICE_HOST_TO_DEVICE;
@@ -94,6 +105,13 @@ static void issue_copy(struct driver_real *d, const struct op *op)
                 break;
         case OP_FETCH:
                 nn_fetch(d->nn, op->buffer, op->place, op->count);
+                break;
+        case OP_FETCH_WEIGHTS:
+                fetch_weights(d, op);
+                break;
+        case OP_STORE_WEIGHTS:
+                nn_store_weights(d->nn, op->buffer, op->place, op->count);
+                lane = DEVICE_DEVICE_TO_HOST;
                 break;
         case OP_FETCH_ACTIVATIONS:
                 nn_fetch_activations(d->nn, op->chunk, op->host_slot, op->slot);
@@ -399,8 +417,8 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
         }
 }
 
-/* Zero 2 and 3: a unit's weights, from the replicas' shares of them, which with zero 2 are at their place
- * among them, or its gradients, to these. */
+/* Zero 2 and 3: a unit's weights, from the replicas' shares of them, which with zero 2 or offloaded
+ * parameters are at their place among them, or its gradients, to these. */
 static void issue_unit_collective(struct driver_real *d, const struct op *op)
 {
         const struct net_ops *net = d->net->ops;
@@ -408,8 +426,10 @@ static void issue_unit_collective(struct driver_real *d, const struct op *op)
         const enum net_group group = op->group == GROUP_SHARERS ? NET_SHARERS : NET_DATA;
         if (op->kind == OP_ALL_GATHER)
                 net->iall_gather(d->net, nn_unit_weights(nn, op->gathered),
-                                 d->plan.zero == 2 ? NULL : nn_at(nn, nn->weights, op->place), op->count,
-                                 stored_type(d), group, op->serial);
+                                 d->plan.zero == 2 || d->plan.offload_parameters
+                                         ? NULL
+                                         : nn_at(nn, nn->weights, op->place),
+                                 op->count, stored_type(d), group, op->serial);
         else
                 net->ireduce_scatter(d->net,
                                      d->plan.reduce_fp32 ? nn_widened_gradients(nn, op->reduced)

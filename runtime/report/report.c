@@ -309,6 +309,7 @@ static void print_choices(const struct report *r, FILE *out)
         const char *const choices[] = {
                 precisions[o->dtype],
                 o->offload ? "optimizer offloaded" : NULL,
+                plan.offload_parameters ? "weights offloaded" : NULL,
                 plan.zero == 1   ? "optimizer shared by replicas"
                 : plan.zero == 2 ? "gradients and optimizer shared by replicas"
                 : plan.zero == 3 ? "weights, gradients and optimizer shared by replicas"

@@ -33,6 +33,11 @@
  * order is the same on every replica, however long each takes. Replicas must go through their micro-batches
  * in the same order too; on the one stage that there is every policy has one.
  *
+ * Offloaded parameters: a replica's share of a unit comes from host memory to its place in the unit's buffer
+ * first, and is gathered in place. Fetches end in the order of their issue, so gathers keep theirs, and a
+ * reduction waits for fetches that were asked for before its gradients were complete, as its place among the
+ * collectives is behind their gathers. The next unit waits with it.
+ *
  * If the plan's communication blocks, gradients are reduced before anything goes on: the next unit's weights
  * are asked for, and its work begins, after that. */
 #include "runtime/sched/state.h"
@@ -288,6 +293,28 @@ static bool may_gather(const struct core *core)
         return !held_up(core) && (ahead > 0 ? nth < g->begun + ahead : nth <= g->computed);
 }
 
+/* Makes a gather the fetch that it follows, if shares are in host memory. */
+static void fetch_first(struct core *core, struct op *gather)
+{
+        if (!core->plan.offload_parameters)
+                return;
+        op_become(gather, OP_FETCH_WEIGHTS);
+        gather->bytes = plan_own(&core->plan, gather->group, core->replica, gather->count).count *
+                        core->plan.element_bytes;
+        core->gather.fetching++;
+}
+
+/* And what follows it. */
+static void gather_fetched(struct core *core, const struct op *fetch)
+{
+        struct gather_state *g = &core->gather;
+        struct op *gather = core_continue(core, fetch);
+        op_become(gather, OP_ALL_GATHER);
+        gather->bytes = gather->count * core->plan.element_bytes;
+        g->fetching--;
+        g->behind -= g->behind > 0;
+}
+
 /* Goes past units whose weights are there or not needed, to the next gather. */
 static bool next_gather(struct core *core, struct op *op)
 {
@@ -308,6 +335,7 @@ static bool next_gather(struct core *core, struct op *op)
                 *op = gather_of(core, g->gathers++);
                 op->gathered = at;
                 make_collective(core, op, OP_ALL_GATHER, unit);
+                fetch_first(core, op);
                 return true;
         }
         return false;
@@ -335,7 +363,7 @@ static bool next_unit(struct core *core, struct op *op)
 {
         struct gather_state *g = &core->gather;
         const int nth = g->begun, unit = unit_of(core, nth);
-        if (nth == g->units || nth > g->computed || held_up(core) || g->gathers <= nth)
+        if (nth == g->units || nth > g->computed || held_up(core) || g->reduces || g->gathers <= nth)
                 return false;
         *op = part_of(core, nth);
         if (needs_weights(core, nth)) {
@@ -376,7 +404,7 @@ bool gather_next(struct core *core, struct op *op)
         struct gather_state *g = &core->gather;
         if (g->units > 0 && next_gather(core, op)) /* first what work waits for */
                 return true;
-        if (g->reduces) {
+        if (g->reduces && g->behind == 0) {
                 memcpy(op, &g->reduce, sizeof *op);
                 memset(&g->reduce, 0, sizeof g->reduce); /* what is over leaves no trace */
                 g->reduces = false;
@@ -424,12 +452,17 @@ static void computed(struct core *core, const struct op *op)
                 g->reduce.widens = g->reduce.loads = false;
                 make_collective(core, &g->reduce, OP_REDUCE_SCATTER, unit_of(core, nth));
                 g->reduces = true;
+                g->behind = g->fetching;
         }
 }
 
 static bool goes_on(struct core *core, struct op *op)
 {
         struct gather_state *g = &core->gather;
+        if (op->kind == OP_FETCH_WEIGHTS) {
+                gather_fetched(core, op);
+                return true;
+        }
         if (op->kind == OP_ALL_GATHER) {
                 core_tables(core).gathered[op->gathered].there = 1;
                 return true;

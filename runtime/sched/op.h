@@ -54,6 +54,13 @@ enum op_kind {
         OP_FETCH,
         /* Copies the same from `buffer` back to the host. */
         OP_WRITE_BACK,
+        /* With plan.offload_parameters: copies this replica's share of the `count` weights of a unit to its
+         * place in the buffer `gathered`, before the OP_ALL_GATHER of a pass; or, in fp32 without an
+         * offloaded optimizer, the weights of an update into `buffer`. */
+        OP_FETCH_WEIGHTS,
+        /* And without an offloaded optimizer, whose OP_WRITE_BACK has them too: copies an update's weights
+         * from `buffer` to the host. */
+        OP_STORE_WEIGHTS,
         /* Copies the stored activations in `slot` to the host, into `host_slot`. */
         OP_STORE_ACTIVATIONS,
         /* Copies those in `host_slot` to the device, into `slot`. */
@@ -166,7 +173,7 @@ struct op {
         /* OP_UPDATE, OP_FETCH, OP_WRITE_BACK: which update (regions.h). OP_ALLREDUCE, OP_REDUCE_SCATTER,
          * OP_ALL_GATHER of the optimizer: which chunk of parameters. */
         int bucket;
-        /* Offloaded updates: which set of buffers, below PLAN_UPDATE_BUFFERS. */
+        /* Updates that work in buffers: which set of these, below PLAN_UPDATE_BUFFERS. */
         int buffer;
         /* Parts of a forward or backward: which part, counted in the order of work (tensor.c, gather.c). */
         int segment;

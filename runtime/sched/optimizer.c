@@ -210,10 +210,12 @@ static struct op nth_update(const struct core *core, int nth, enum op_kind kind)
         op.place = range.place;
         if (core->plan.zero == 2)
                 in_unit(core, &op, chunk);
-        if (core->plan.offload)
+        if (plan_buffers_updates(&core->plan))
                 op.buffer = nth % PLAN_UPDATE_BUFFERS;
-        if (kind != OP_UPDATE)
-                op.bytes = plan_offloaded_bytes(op.count);
+        if (op.lane == LANE_HOST_TO_DEVICE)
+                op.bytes = plan_fetched_bytes(&core->plan, op.count);
+        else if (op.lane == LANE_DEVICE_TO_HOST)
+                op.bytes = plan_written_bytes(&core->plan, op.count);
         return op;
 }
 
@@ -325,12 +327,23 @@ static bool is_summed(struct core *core, const struct op *update)
         return o->exchanges_done == o->exchanges || !regions_region(&o->regions, chunk)->exchanged;
 }
 
+/* How many have what they work on, and buffers. */
+static int updates_possible(const struct core *core)
+{
+        const struct optimizer_state *o = &core->optimizer;
+        if (plan_fetches_updates(&core->plan))
+                return o->fetches_done;
+        if (plan_buffers_updates(&core->plan))
+                return min_int(o->updates, o->write_backs_done + PLAN_UPDATE_BUFFERS);
+        return o->updates;
+}
+
 /* No rank overflowed, the gradients are final (clipped: all of them), and so is the factor that they are
  * clipped with. */
 static bool next_update(struct core *core, struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
-        if (o->updates_issued == (core->plan.offload ? o->fetches_done : o->updates))
+        if (o->updates_issued == updates_possible(core))
                 return false;
         if (!o->overflow_known || o->overflow || !o->replicated_done || (core->plan.clip && !o->scalars_done))
                 return false;
@@ -392,14 +405,16 @@ static bool next_compute(struct core *core, struct op *op)
 static bool next_copy(struct core *core, struct op *op)
 {
         struct optimizer_state *o = &core->optimizer;
-        if (!core->plan.offload)
+        const bool all = core->plan.offload; /* of the optimizer, else weights alone */
+        if (!plan_buffers_updates(&core->plan))
                 return false;
         if (o->write_backs_issued < o->updates_done) {
-                *op = nth_update(core, o->write_backs_issued++, OP_WRITE_BACK);
+                *op = nth_update(core, o->write_backs_issued++, all ? OP_WRITE_BACK : OP_STORE_WEIGHTS);
                 return true;
         }
-        if (o->fetches_issued < o->updates && o->fetches_issued < o->write_backs_done + PLAN_UPDATE_BUFFERS) {
-                *op = nth_update(core, o->fetches_issued++, OP_FETCH);
+        if (plan_fetches_updates(&core->plan) && o->fetches_issued < o->updates &&
+            o->fetches_issued < o->write_backs_done + PLAN_UPDATE_BUFFERS) {
+                *op = nth_update(core, o->fetches_issued++, all ? OP_FETCH : OP_FETCH_WEIGHTS);
                 return true;
         }
         return false;
@@ -465,6 +480,7 @@ void optimizer_complete(struct core *core, const struct op *op)
                 o->scalars_done = true;
                 break;
         case OP_FETCH:
+        case OP_FETCH_WEIGHTS:
                 o->fetches_done++;
                 break;
         case OP_UPDATE:
@@ -472,6 +488,7 @@ void optimizer_complete(struct core *core, const struct op *op)
                 o->updates_done++;
                 break;
         case OP_WRITE_BACK:
+        case OP_STORE_WEIGHTS:
                 o->write_backs_done++;
                 break;
         case OP_CLEAR:
@@ -491,5 +508,5 @@ bool optimizer_done(const struct core *core)
                 return o->clear_done;
         if (o->gathers_done < o->gathers || (clears(core) && !o->clear_done))
                 return false;
-        return (core->plan.offload ? o->write_backs_done : o->updates_done) == o->updates;
+        return (plan_buffers_updates(&core->plan) ? o->write_backs_done : o->updates_done) == o->updates;
 }

@@ -106,6 +106,10 @@ struct plan {
         /* Master parameters and moments are in host memory: each update fetches its part, and writes it back.
          * Needs `mixed`. */
         bool offload;
+        /* ZeRO-3: this replica's shares of weights are in host memory. Each is fetched before its unit is
+         * gathered (gather.c), and is stored again when it has been updated, in fp32 fetched before that too.
+         */
+        bool offload_parameters;
         /* Stored activations wait in host memory for their backward; see activations.c. */
         bool offload_activations;
         /* Messages go through host memory, and so do collectives of gradients and weights, those between the
@@ -122,6 +126,17 @@ struct plan {
         int element_bytes;            /* bytes of one gradient, or weight, as stored; see also reduce_fp32 */
 };
 
+/* Whether updates work in buffers, from which what they have made goes to the host; and whether something is
+ * fetched into these before. */
+static inline bool plan_buffers_updates(const struct plan *plan)
+{
+        return plan->offload || plan->offload_parameters;
+}
+static inline bool plan_fetches_updates(const struct plan *plan)
+{
+        return plan->offload || (plan->offload_parameters && !plan->mixed);
+}
+
 /* An offloaded optimizer works through a bucket in thirds. Each third has buffers of its own, so one can be
  * fetched, one updated and one written back at the same time, in the memory that one bucket takes (four fp32
  * arrays). */
@@ -131,16 +146,27 @@ enum { PLAN_UPDATE_BUFFERS = 3 };
  * optimizer is offloaded. core_update_parameters (core.h) bounds it by the size of a stage. */
 static inline int64_t plan_update_parameters(const struct plan *plan)
 {
-        if (!plan->offload)
+        if (!plan_buffers_updates(plan))
                 return plan->bucket_parameters;
         return (plan->bucket_parameters + PLAN_UPDATE_BUFFERS - 1) / PLAN_UPDATE_BUFFERS;
 }
 
-/* Returns the bytes that a fetch or a write back of `parameters` parameters moves: for each an fp32 master
- * parameter and two fp32 moments. */
+/* Returns the bytes that a fetch or a write back of an offloaded optimizer's `parameters` parameters moves:
+ * for each an fp32 master parameter and two fp32 moments. */
 static inline int64_t plan_offloaded_bytes(int64_t parameters)
 {
         return 12 * parameters;
+}
+
+/* Returns the bytes that an update of `parameters` parameters fetches, and those that go back to the host. */
+static inline int64_t plan_fetched_bytes(const struct plan *plan, int64_t parameters)
+{
+        return plan->offload ? plan_offloaded_bytes(parameters) : parameters * plan->element_bytes;
+}
+static inline int64_t plan_written_bytes(const struct plan *plan, int64_t parameters)
+{
+        return (plan->offload ? plan_offloaded_bytes(parameters) : 0) +
+               (plan->offload_parameters ? parameters * plan->element_bytes : 0);
 }
 
 /* ZeRO-2 and 3: returns how many replicas, of neighbouring numbers, have all shares of the parameters

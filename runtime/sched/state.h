@@ -88,6 +88,8 @@ struct gather_state {
         bool reduces;        /* `reduce` is to be issued next */
         struct op reduce;
         int scattering; /* reduce-scatters under way */
+        /* Offloaded parameters: fetches under way, and those of them whose gathers come before `reduce`. */
+        int fetching, behind;
 };
 
 /* ZeRO-2 and 3: a buffer of weights. */

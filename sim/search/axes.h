@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { AXES = 16 };
+enum { AXES = 18 };
 
 struct axes {
         int count;

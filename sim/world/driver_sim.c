@@ -290,7 +290,7 @@ static bool lane_used(const struct sim_world *world, int stage, enum op_lane lan
 {
         const bool first = stage == 0, last = stage == world->plan.pp - 1;
         const bool around = world->plan.virtual_stages > 1; /* the ends of a pipeline are neighbours */
-        bool copies = world->plan.offload || core_limits(&world->plan, stage).host_slots > 0 ||
+        bool copies = plan_buffers_updates(&world->plan) || core_limits(&world->plan, stage).host_slots > 0 ||
                       world->plan.stage_messages || world->plan.stage_allreduce;
         switch (lane) {
         case LANE_HOST_TO_DEVICE:

@@ -247,7 +247,7 @@ static struct priced_unit *unit_of(struct priced *priced, const struct sim_lane 
  * but those of tokens. */
 static bool has_links_alone(const struct plan *plan)
 {
-        return plan->pp == 1 && plan->cp <= 1 && plan->ep <= 1 && !plan->offload &&
+        return plan->pp == 1 && plan->cp <= 1 && plan->ep <= 1 && !plan_buffers_updates(plan) &&
                !plan->offload_activations && !plan->stage_allreduce;
 }
 
@@ -336,10 +336,12 @@ static enum profile_line line_of(enum op_kind kind)
         case OP_WRITE_BACK:
                 return LINE_WRITE_BACK;
         case OP_STORE_ACTIVATIONS:
+        case OP_STORE_WEIGHTS:
         case OP_STAGE_OUT:
                 return LINE_COPY_BACK;
         default:
-                assert(kind == OP_LOAD || kind == OP_FETCH_ACTIVATIONS || kind == OP_STAGE_IN);
+                assert(kind == OP_LOAD || kind == OP_FETCH_ACTIVATIONS || kind == OP_STAGE_IN ||
+                       kind == OP_FETCH_WEIGHTS);
                 return LINE_COPY;
         }
 }
@@ -403,11 +405,12 @@ int priced_check_lines(const struct platform *platform, const struct options *op
         const struct {
                 bool needed;
                 enum profile_line line;
-        } needs[] = {
-                {true, LINE_COPY},
-                {options->offload_activations || plan.stage_messages || plan.stage_allreduce, LINE_COPY_BACK},
-                {options->offload, LINE_FETCH},
-                {options->offload, LINE_WRITE_BACK}};
+        } needs[] = {{true, LINE_COPY},
+                     {options->offload_activations || plan.offload_parameters || plan.stage_messages ||
+                              plan.stage_allreduce,
+                      LINE_COPY_BACK},
+                     {options->offload, LINE_FETCH},
+                     {options->offload, LINE_WRITE_BACK}};
         for (size_t i = 0; load && i < sizeof needs / sizeof *needs; i++)
                 if (needs[i].needed && !load->lines[needs[i].line].fit.present)
                         return profile_no_line(profile, load, needs[i].line, err);

@@ -355,7 +355,7 @@ static void print_copies(const struct simulation *s)
         const struct options *o = &s->settings->plan;
         const struct plan plan = options_plan(o, false);
         const bool staged = plan.stage_messages || plan.stage_allreduce;
-        if (s->machine.platform.xml[0] || !(o->offload || o->offload_activations || staged))
+        if (s->machine.platform.xml[0] || !(plan_buffers_updates(&plan) || o->offload_activations || staged))
                 return;
         if (!s->machine.local)
                 printf("copies     flows over the host links and each socket's memory\n");

@@ -146,6 +146,7 @@ CASES = [
     train("weights that stay without zero 3", "--reshard-after-forward off"),
     train("gathered once a batch without zero 3", "--gather-each batch"),
     train("weights that stay anyway", "--zero 3 --reshard-after-forward off --gather-each batch"),
+    train("offloaded parameters that replicas do not share", "--zero 2 --offload-parameters"),
     train("sums in fp32 of what is not reduced", f"{MIXED} --zero 1 --reduce-dtype fp32"),
     train("sums in fp32 in fp32", "--zero 2 --reduce-dtype fp32"),
     train("sums in fp32 once a batch", f"{MIXED} --zero 3 --reduce-dtype fp32 --gather-each batch"),

@@ -27,7 +27,7 @@ MIXED = [(1, 2, "axonn", 8, OFFLOAD), (2, 1, "axonn", 16, OFFLOAD + ["--clip", 0
          (1, 2, "axonn", 12, OFFLOAD + ["--zero", "1", "--overlap-allreduce"]), (2, 2, "1f1b", 12, STAGED + OFFLOAD[2:] + ["--zero", "1", "--overlap-allreduce", "--clip", "0"]),
          (1, 2, "axonn", 12, ["--precision", "mixed", "--zero", "1", "--allreduce", "staged"]), (3, 1, "axonn", 18, STAGED),
          (1, 2, "axonn", 12, ["--precision", "mixed", "--zero", "3"]), (1, 3, "gpipe", 12, OFFLOAD + ["--zero", "3", "--gather-each", "batch"]),
-         (2, 2, "axonn", 12, OFFLOAD + ["--zero", "2"]), (1, 4, "1f1b", 12, OFFLOAD + ["--zero", "3", "--shard-replicas", "2"]),
+         (2, 2, "axonn", 12, OFFLOAD + ["--zero", "2"]), (1, 4, "1f1b", 12, OFFLOAD + ["--zero", "3", "--shard-replicas", "2", "--offload-parameters"]),
          (1, 2, "1f1b", 12, ["--precision", "mixed", "--zero", "3", "--unit-layers", "3", "--prefetch", "0"]),
          (3, 1, "1f1b", 12, ["--precision", "mixed", "--p2p", "blocking"]), (2, 1, "gpipe", 12, STAGED + ["--p2p", "blocking"]),
          (2, 2, "reverse-first-k", 12, OFFLOAD + ["--overlap-allreduce", "--deferred-layers", "1"]), (3, 1, "fast-forward", 12, OFFLOAD),

@@ -203,6 +203,46 @@ def check_reduced_in_fp32(tap, folder):
                f"{name}: four bytes a gradient are reduced, two a weight gathered", f"{moved}")
 
 
+def check_offloaded_parameters(tap, folder):
+    """Shares of weights in host memory: the same bits; the shares and buffers are as worked out by hand; each gather follows the fetch of a share."""
+    V, C, T, blocks, trace = 256, 32, 64, 4, os.path.join(folder, "trace.json")
+    block, ends = 12 * C * C + 13 * C, (V + T) * C + 2 * C
+    aligned = lambda elements, width: (elements * width + 63) // 64 * 64
+    for precision, dp, flags in (("fp32", 3, []), ("bf16", 3, ["--prefetch", 2] + BUCKETS), ("mixed", 4, ["--offload", "--shard-replicas", 2, "--reduce-dtype", "fp32"] + BUCKETS)):
+        plan, more = ["--precision", precision, "--zero", 3, *flags], ["--offload-parameters"]
+        name = f"{precision} --dp {dp} {' '.join(map(str, flags))} --offload-parameters"
+        one, other = trained(folder, "tiny", dp, *plan), trained(folder, "tiny", dp, *plan, *more)
+        tap.ok(one[0] and one == other, f"{name}: the same bits as without", f"{one[0] or one[1]}\n{other[0] or other[1]}")
+        if precision == "fp32":
+            continue
+        measured, err = train(folder, 1, dp, "--fusion", "off", *plan, *more, "--trace", trace)
+        real = fetches(trace, 7)
+        predicted, said = simulate(folder, "tiny", 1, dp, *SHAPE, "--seq-len", 64, *plan, *more, "--trace", trace) if precision == "mixed" else (None, "")
+        tap.ok(measured and (precision != "mixed" or (predicted and holds(measured) == holds(predicted))), f"{name}: memory is predicted to the byte",
+               err if not measured else f"{said}{holds(measured)}\n{predicted and holds(predicted)}")
+        share = 2 if "--shard-replicas" in flags else dp
+        kept = -(-ends // share) + blocks * -(-block // share)
+        found = measured["ranks"][0] if measured else {}
+        buffers = aligned(ends, 2) + (1 + (2 if "--prefetch" in flags else 1)) * aligned(block, 2)
+        update = min(kept, BUCKETS[1]) // 3
+        tap.ok(measured and found["host_bytes"]["weights"] == aligned(kept, 2) and found["bytes"]["weights"] == buffers and
+               found["bytes"]["buckets"] == 3 * (aligned(update, 2) + (3 * aligned(update, 4) if "--offload" in flags else 0)),
+               f"{name}: shares on the host, whole units and a third of a bucket on the device, as worked out by hand", f"{found}")
+        gathers = real.pop("all-gather")
+        tap.ok(len(gathers) == len(real["fetch weights"]) > 0 and all(bytes * share >= whole for bytes, whole in zip(real["fetch weights"], gathers)) and
+               sum(real.get("store weights", [(2 + 12) * kept])) in (2 * kept, 14 * kept) and (not predicted or fetches(trace, 0)["fetch weights"] == real["fetch weights"]),
+               f"{name}: every gather has a fetch, and what was updated is stored", f"{gathers}\n{real}\n{kept}")
+
+
+def fetches(trace, batch):
+    """Bytes of the first rank's copies of weights, and gathers, in their order."""
+    found = {}
+    for event in sorted((event for event in json.load(open(trace))["traceEvents"] if event.get("ph") == "X"), key=lambda event: event["ts"]):
+        if event["pid"] == 0 and event["args"]["batch"] == batch and event["args"]["kind"] in ("fetch weights", "store weights", "all-gather"):
+            found.setdefault(event["args"]["kind"], []).append(event["args"]["bytes"])
+    return found
+
+
 def weights(path):
     """The bytes behind the header."""
     data = read(path)
@@ -320,6 +360,7 @@ def main():
         check_equivalence(tap, folder)
         check_bits(tap, folder)
         check_reduced_in_fp32(tap, folder)
+        check_offloaded_parameters(tap, folder)
         check_gathered(tap, folder)
         check_units(tap, folder)
         check_between_groups(tap, folder)

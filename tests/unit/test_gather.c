@@ -21,6 +21,7 @@ struct job {
         struct core_units units;
         struct moment forward[UNITS], backward[UNITS];
         double between; /* seconds of a sum between groups */
+        double fetch;   /* and of a share's way from host memory */
         int count, gathers, scatters;
         double work; /* seconds of all that was computed */
 };
@@ -32,6 +33,8 @@ static double job_seconds(void *context, int rank, const struct op *op)
                 return op->kind == OP_ALLREDUCE ? job->between : 0;
         const struct moment *step = &(op->of == OP_FORWARD ? job->forward : job->backward)[op->segment];
         switch (op->kind) {
+        case OP_FETCH_WEIGHTS:
+                return job->fetch;
         case OP_ALL_GATHER:
                 job->gathers++;
                 return step->gather;
@@ -246,6 +249,26 @@ static void weights_are_as_many_units_ahead_as_the_plan_says(void **state)
         assert_stream(&job, 4 + 100 + (job.count - 6) + 4);
 }
 
+/* Shares that come from host memory: work hides both steps where it is longer. One unit ahead they follow
+ * each other, two ahead one unit is fetched while another is gathered. */
+static void fetches_of_shares_hide_behind_work(void **state)
+{
+        (void)state;
+        struct job job;
+        open_job(&job, 6, POLICY_1F1B, 3);
+        job.plan.offload_parameters = true;
+        fill(&job, 5, 3, 1);
+        job.fetch = 2;
+        assert_stream(&job, 2 + 3 + 3 * 2 * 5 * job.count + 1);
+        open_job(&job, 6, POLICY_1F1B, 1);
+        job.plan.offload_parameters = job.plan.forward_only = true;
+        fill(&job, 5, 3, 0);
+        job.fetch = 6;
+        assert_stream(&job, (6 + 3) * job.count + 5);
+        job.plan.prefetch = 2;
+        assert_stream(&job, 6 * job.count + 3 + 5);
+}
+
 /* How often a unit is gathered and reduced in a batch of three micro-batches, of seven blocks. */
 static void units_are_gathered_as_often_as_the_plan_says(void **state)
 {
@@ -347,6 +370,7 @@ int main(void)
                 cmocka_unit_test(blocking_reductions_hold_up_the_work),
                 cmocka_unit_test(sums_between_groups_hide_behind_the_last_backward),
                 cmocka_unit_test(weights_are_as_many_units_ahead_as_the_plan_says),
+                cmocka_unit_test(fetches_of_shares_hide_behind_work),
                 cmocka_unit_test(units_are_gathered_as_often_as_the_plan_says),
                 cmocka_unit_test(shares_lie_one_behind_the_other),
                 cmocka_unit_test(random_batches_take_what_the_closed_form_says),

@@ -1012,6 +1012,35 @@ static void no_interleaving_of_reduced_units_deadlocks(void **state)
         assert_true(states > 10000);
 }
 
+/* Zero 3 with shares of weights in host memory: a reduction waits for fetches that it does not need, so that
+ * its place among the collectives is the same on every replica. */
+static void no_interleaving_of_fetched_shares_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 12; variant++) {
+                struct plan plan = small_plan();
+                plan.zero = 3;
+                plan.dp = 2;
+                plan.offload_parameters = true;
+                plan.policy = variant & 1 ? POLICY_GPIPE : POLICY_1F1B;
+                plan.clip = plan.mixed = variant & 2;
+                plan.prefetch = variant / 4;
+                plan.blocking = variant == 4;
+                plan.micro_batches = 2;
+                plan.bucket_parameters = 3;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 2,
+                                                     .ranks = 2,
+                                                     .alone = -1,
+                                                     .blocks = 3,
+                                                     .all_orders = true,
+                                                     .overflow = variant == 3});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
 /* Hybrid shards: two groups of one replica, in every order, and of two. They sum units beside the last
  * backward. */
 static void no_interleaving_of_hybrid_shards_deadlocks(void **state)
@@ -1058,6 +1087,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_of_shards_or_sequences_deadlocks),
                 cmocka_unit_test(no_interleaving_of_gathered_units_deadlocks),
                 cmocka_unit_test(no_interleaving_of_reduced_units_deadlocks),
+                cmocka_unit_test(no_interleaving_of_fetched_shares_deadlocks),
                 cmocka_unit_test(no_interleaving_of_hybrid_shards_deadlocks),
         };
         return cmocka_run_group_tests_name("interleavings", tests, NULL, NULL);

@@ -28,6 +28,7 @@ struct bench {
         struct family_run run;
         bool gpu;
         struct record *log; /* written on the compute lane, read when it is idle */
+        bool *resumed;      /* of each record: it began when what stands in for an exchange had ended */
         int log_count, log_capacity;
         int starts[8], start_count; /* the log's count when each operation of the pass began */
         bool met[8];                /* this operation waited for the other ranks before it began */
@@ -115,7 +116,9 @@ static int open_stage(struct bench *bench, const struct request *request, struct
         bench->device = bench_device(request, false, err);
         if (!bench->device)
                 return err->code;
-        bench->stage = nn_open(bench->device, &run->gpt, &run->stage, &run->plan, true, err);
+        struct stage stage = run->stage;
+        stage.context_rank = request->local_rank % work_context_ranks(&run->plan.work);
+        bench->stage = nn_open(bench->device, &run->gpt, &stage, &run->plan, true, err);
         if (!bench->stage)
                 return RV_ESYSTEM;
         const struct work *work = &run->plan.work;
@@ -123,7 +126,8 @@ static int open_stage(struct bench *bench, const struct request *request, struct
         bench->log_capacity = workload_forward(&run->gpt, &run->stage, work, false, NULL) +
                               2 * workload_backward_max(&run->gpt, &run->stage, work) + MAX_OPTIMIZER_KERNELS;
         bench->log = malloc((size_t)bench->log_capacity * sizeof *bench->log);
-        if (!bench->log)
+        bench->resumed = calloc((size_t)bench->log_capacity, sizeof *bench->resumed);
+        if (!bench->log || !bench->resumed)
                 return rv_fail(err, RV_ESYSTEM, "no memory to record %d kernels", bench->log_capacity);
         nn_initialize(bench->stage, 1, request->threads);
         loss_scaler_init(&bench->scaler, work->dtype);
@@ -153,14 +157,15 @@ void bench_close(struct bench *bench)
         if (bench->device)
                 bench->device->ops->close(bench->device);
         free(bench->parted);
+        free(bench->resumed);
         free(bench->log);
         free(bench);
 }
 
-/* The first kernel of an operation takes what it takes. A later one takes from the end of the kernel before
- * it to its own end: so the cost of getting from kernel to kernel, which is real, is in the sum. On a GPU it
- * is in the kernel's own seconds, between two events; what lies between one kernel's events and the next
- * one's is the recorder's. */
+/* The first kernel of an operation, or behind an exchange, takes what it takes. A later one takes from the
+ * end of the kernel before it to its own end: so the cost of getting from kernel to kernel, which is real, is
+ * in the sum. On a GPU it is in the kernel's own seconds, between two events; what lies between one kernel's
+ * events and the next one's is the recorder's. */
 static void keep_samples(const struct bench *bench, struct samples *samples)
 {
         int operation = 0;
@@ -170,7 +175,8 @@ static void keep_samples(const struct bench *bench, struct samples *samples)
                 if (first)
                         operation++;
                 double since = i > 0 ? record->end - bench->log[i - 1].end : record->seconds;
-                samples_add_kernel(samples, &record->kernel, first || bench->gpu ? record->seconds : since);
+                const bool alone = first || bench->resumed[i] || bench->gpu;
+                samples_add_kernel(samples, &record->kernel, alone ? record->seconds : since);
                 if (first && i > 0 && !bench->met[operation - 1])
                         series_add(&samples->gaps, since - record->seconds);
         }
@@ -185,6 +191,9 @@ static double pass_seconds(const struct bench *bench)
                 int after =
                         operation + 1 < bench->start_count ? bench->starts[operation + 1] : bench->log_count;
                 seconds += bench->log[after - 1].end - bench->log[first].end + bench->log[first].seconds;
+                for (int i = first + 1; i < after; i++)
+                        if (bench->resumed[i]) /* without what stood in */
+                                seconds -= bench->log[i].end - bench->log[i - 1].end - bench->log[i].seconds;
         }
         return seconds;
 }
@@ -284,17 +293,24 @@ static void optimizer_operations(struct bench *bench, struct net *net, int ranks
         loss_scaler_step(&bench->scaler, overflow);
 }
 
+/* Rows of keys go nowhere, and those that come are this rank's own. */
+static void copy_shifted(const struct nn_collective *what)
+{
+        const size_t bytes = (size_t)what->elements * (what->dtype == DTYPE_FP32 ? sizeof(real) : 2);
+        const size_t each = what->all_too ? bytes / 2 : bytes;
+        memcpy(what->all, what->own, each);
+        if (what->all_too)
+                memcpy(what->all_too, what->own_too, each);
+}
+
 /* In the place of an exchange of rows of experts: as many rows for each as if all were alike, which are some
  * of this rank's own. */
-static void stand_in(struct nn_stage *nn)
+static void copy_experts_rows(struct nn_stage *nn)
 {
         const struct nn_collective *what = nn->collective;
         const int experts = nn->gpt.n_expert, ranks = nn->stage.expert_ranks;
         const int64_t rows =
                 (int64_t)nn->plan.work.micro_batch_size * nn->plan.work.seq_len * nn->gpt.n_expert_chosen;
-        if (!kernel_of_experts(what->kind))
-                return;
-        nn->device->ops->synchronize(nn->device);
         if (what->kind != KERNEL_EXPERT_COUNTS) {
                 const size_t bytes = what->dtype == DTYPE_FP32 ? sizeof(real) : 2;
                 memcpy(what->all, what->own, (size_t)what->elements * bytes);
@@ -304,29 +320,48 @@ static void stand_in(struct nn_stage *nn)
                 ((int32_t *)what->all)[i] = (int32_t)(rows * (i % experts + 1) / experts);
 }
 
+/* The exchange behind a segment of a pass is none, but the next one finds rows. */
+static void stand_in(struct bench *bench)
+{
+        const enum kernel_kind kind = bench->stage->collective->kind;
+        if (!kernel_of_experts(kind) && !kernel_of_context(kind))
+                return;
+        bench->device->ops->synchronize(bench->device);
+        if (kernel_of_experts(kind))
+                copy_experts_rows(bench->stage);
+        else
+                copy_shifted(bench->stage->collective);
+        if (bench->log_count < bench->log_capacity)
+                bench->resumed[bench->log_count] = true;
+}
+
 /* A rank's kernels, one segment after the other: collectives of shards are left out. */
-static void run_forward(struct nn_stage *nn)
+static void run_forward(struct bench *bench)
 {
+        struct nn_stage *nn = bench->stage;
         for (nn->segment = 0; nn_forward(nn, 0, 0, -1, 0, false); nn->segment++)
-                stand_in(nn);
+                stand_in(bench);
 }
 
-static void run_backward(struct nn_stage *nn)
+static void run_backward(struct bench *bench)
 {
+        struct nn_stage *nn = bench->stage;
         for (nn->segment = 0; nn_backward(nn, 0, 0, -1, 0, 0); nn->segment++)
-                stand_in(nn);
+                stand_in(bench);
 }
 
-static void run_backward_part(struct nn_stage *nn, int gradient, enum kernel_part part)
+static void run_backward_part(struct bench *bench, int gradient, enum kernel_part part)
 {
+        struct nn_stage *nn = bench->stage;
         for (nn->segment = 0; nn_backward_part(nn, 0, -1, 0, gradient, 0, part); nn->segment++)
-                ;
+                stand_in(bench);
 }
 
 static void begin_log(struct bench *bench)
 {
         bench->log_count = bench->start_count = 0;
         memset(bench->met, 0, sizeof bench->met);
+        memset(bench->resumed, 0, (size_t)bench->log_capacity * sizeof *bench->resumed);
         bench->device->recorder = record_kernel;
         bench->device->recorder_context = bench;
 }
@@ -346,8 +381,9 @@ static void keep_parted_samples(const struct bench *bench, struct samples *sampl
                 for (int j = 0; j < bench->parted_count; j++)
                         if (kernel_same(&bench->log[i].kernel, &bench->parted[j]))
                                 samples_add_kernel(samples, &bench->log[i].kernel,
-                                                   bench->gpu ? bench->log[i].seconds
-                                                              : bench->log[i].end - bench->log[i - 1].end);
+                                                   bench->gpu || bench->resumed[i]
+                                                           ? bench->log[i].seconds
+                                                           : bench->log[i].end - bench->log[i - 1].end);
 }
 
 void bench_parted_pass(struct bench *bench, struct net *net, struct samples *samples)
@@ -355,13 +391,13 @@ void bench_parted_pass(struct bench *bench, struct net *net, struct samples *sam
         if (bench->parted_count == 0)
                 return;
         set_scale(bench);
-        run_forward(bench->stage);
+        run_forward(bench);
         begin_log(bench);
         begin_operation(bench);
-        run_backward_part(bench->stage, 0, PART_INPUT);
+        run_backward_part(bench, 0, PART_INPUT);
         end_operation(bench, net);
         begin_operation(bench);
-        run_backward_part(bench->stage, -1, PART_WEIGHT);
+        run_backward_part(bench, -1, PART_WEIGHT);
         end_operation(bench, net);
         bench->device->recorder = NULL;
         clear_unseen(bench);
@@ -373,10 +409,10 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
         set_scale(bench);
         begin_log(bench);
         begin_operation(bench);
-        run_forward(bench->stage);
+        run_forward(bench);
         end_operation(bench, net);
         begin_operation(bench);
-        run_backward(bench->stage);
+        run_backward(bench);
         end_operation(bench, net);
         if (bench->run.optimizer_count > 0)
                 optimizer_operations(bench, net, ranks,
@@ -392,9 +428,9 @@ double bench_pass(struct bench *bench, struct net *net, int ranks, int turn, str
 double bench_plain_pass(struct bench *bench, struct net *net)
 {
         const double start = device_seconds();
-        run_forward(bench->stage);
+        run_forward(bench);
         end_operation(bench, net);
-        run_backward(bench->stage);
+        run_backward(bench);
         end_operation(bench, net);
         const double seconds = device_seconds() - start;
         optim_clear(bench->stage);
@@ -539,6 +575,7 @@ void bench_feed(struct bench *bench)
         while (bench->device->ops->poll(bench->device) == TOKEN_FED)
                 bench->fed--;
         for (; bench->fed < WAITING_BEHIND; bench->fed++) {
+                bench->stage->segment = 0;
                 nn_forward(bench->stage, 0, 0, -1, 0, false);
                 bench->device->ops->record(bench->device, DEVICE_COMPUTE, TOKEN_FED);
         }

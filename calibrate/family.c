@@ -139,6 +139,12 @@ struct kernel *family_parted(const struct family_run *whole, int *count)
         return kernels;
 }
 
+/* Of the others messages are among those of any size. */
+static bool sums_of_shards(enum kernel_kind collective)
+{
+        return !kernel_of_experts(collective) && !kernel_of_context(collective) && collective != KERNEL_JOIN;
+}
+
 /* Those of a pass, and of a backward in two parts. Returns whether one of them was new. */
 static bool add_pass_kernels(struct family *family, const struct family_run *run)
 {
@@ -148,7 +154,7 @@ static bool add_pass_kernels(struct family *family, const struct family_run *run
         for (int i = 0; i < count; i++)
                 if (!kernel_collective(kernels[i].kind))
                         new |= add_kernel(family, &kernels[i]);
-                else if (!kernel_of_experts(kernels[i].kind)) /* whose messages are among those of any size */
+                else if (sums_of_shards(kernels[i].kind))
                         add_reduction(family, kernel_collective_bytes(&kernels[i], sizeof(float)),
                                       (enum dtype)kernels[i].dtype);
         for (int i = 0; i < parted; i++)
@@ -247,8 +253,10 @@ static int find_optimizers(struct family *family, const struct request *request,
 /* Flops of a forward and backward pass. */
 static double pass_flops(const struct family_run *run)
 {
-        return gpt_batch_flops(&run->gpt, run->plan.work.micro_batch_size, run->plan.work.seq_len,
-                               RECOMPUTE_NONE);
+        const struct work *work = &run->plan.work;
+        const int ranks = work_context_ranks(work);
+        return gpt_batch_flops(&run->gpt, work->micro_batch_size, ranks * work->seq_len, RECOMPUTE_NONE) /
+               ranks;
 }
 
 /* All of the model, or its first shard. */
@@ -307,6 +315,25 @@ static int add_run(struct family *family, struct family_run *run, const struct f
         return RV_OK;
 }
 
+/* Ranks that have parts of sequences have all experts (runtime/plan/rows.c). */
+static int add_runs(struct family *family, const struct request *request, const struct family_room *room,
+                    struct family_run run, int context_ranks, struct rv_error_info *err)
+{
+        if (context_ranks > 1 && run.expert_ranks > 1)
+                return RV_OK;
+        run.plan.work.cp = context_ranks;
+        run.plan.work.seq_len /= context_ranks;
+        for (int i = 0; i < request->micro_batch_sizes.count; i++) {
+                struct family_run sized = run;
+                sized.plan.work.micro_batch_size = request->micro_batch_sizes.values[i];
+                sized.every_optimizer = run.every_optimizer && i == 0;
+                const int rc = add_run(family, &sized, room, err);
+                if (rc != RV_OK)
+                        return rc;
+        }
+        return RV_OK;
+}
+
 static int add_model(struct family *family, const struct request *request, int model, enum dtype dtype,
                      const struct family_room *room, struct rv_error_info *err)
 {
@@ -318,26 +345,25 @@ static int add_model(struct family *family, const struct request *request, int m
                 const struct way way = way_of(request, gpt, i % ways);
                 const int seq_len =
                         request->seq_lens.count ? request->seq_lens.values[i / ways] : gpt_longest(gpt);
-                for (int j = 0; j < request->micro_batch_sizes.count; j++) {
-                        struct family_run run = {
-                                .gpt = *gpt,
-                                .shards = way.shards,
-                                .expert_ranks = way.expert_ranks,
-                                .plan = {.work = {.micro_batch_size = request->micro_batch_sizes.values[j],
-                                                  .seq_len = seq_len,
-                                                  .ep = way.expert_ranks,
-                                                  .sequence_parallel =
-                                                          request->sequence_parallel && way.shards > 1,
-                                                  .dtype = dtype,
-                                                  .fused = request->fused},
-                                         .micro_batches = 1,
-                                         .slots = 1,
-                                         .gradient_buffers = 1},
-                                .optimizers = family->optimizers[model][dtype],
-                                .optimizer_count = optimizer_count,
-                                .every_optimizer = i == 0 && j == 0 && optimizer_count > 0,
-                        };
-                        int rc = add_run(family, &run, room, err);
+                struct family_run run = {
+                        .gpt = *gpt,
+                        .shards = way.shards,
+                        .expert_ranks = way.expert_ranks,
+                        .plan = {.work = {.seq_len = seq_len,
+                                          .ep = way.expert_ranks,
+                                          .sequence_parallel = request->sequence_parallel && way.shards > 1,
+                                          .dtype = dtype,
+                                          .fused = request->fused},
+                                 .micro_batches = 1,
+                                 .slots = 1,
+                                 .gradient_buffers = 1},
+                        .optimizers = family->optimizers[model][dtype],
+                        .optimizer_count = optimizer_count,
+                        .every_optimizer = i == 0 && optimizer_count > 0,
+                };
+                for (int j = 0; j < request->context_ranks.count; j++, run.every_optimizer = false) {
+                        const int rc =
+                                add_runs(family, request, room, run, request->context_ranks.values[j], err);
                         if (rc != RV_OK)
                                 return rc;
                 }

@@ -24,7 +24,8 @@ struct family_optimizer {
         int update_count;
 };
 
-/* One stage that is run: all blocks of a model, for one micro-batch size and sequence length. */
+/* One stage that is run: all blocks of a model, for one micro-batch size and sequence length, or so many
+ * parts of sequences (plan.work.cp). */
 struct family_run {
         /* The model, perhaps with fewer blocks than the one that was asked for. */
         struct gpt gpt;

@@ -268,15 +268,20 @@ static const char *name_peak(const struct session *s, char text[PROFILE_NAME + 1
         return text;
 }
 
-/* Seconds that the profile gives so many kernels, launched one by one. */
+/* Seconds that the profile gives so many kernels, launched one by one. Collectives were left out. */
 static double sum_of(const struct profile *profile, const struct profile_load *load,
                      const struct kernel *kernels, int count)
 {
         double sum = 0, seconds;
-        for (int i = 0; i < count; i++)
+        int launches = 0;
+        for (int i = 0; i < count; i++) {
+                if (kernel_collective(kernels[i].kind))
+                        continue;
+                launches++;
                 if (profile_kernel_seconds(profile, load, &kernels[i], false, &seconds, NULL, NULL) == RV_OK)
                         sum += seconds;
-        return fmax(sum, count * load->launch.host_seconds);
+        }
+        return fmax(sum, launches * load->launch.host_seconds);
 }
 
 /* Whether the whole is the sum of its parts: a run's forward and backward as the profile prices them, kernel

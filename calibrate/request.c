@@ -88,6 +88,9 @@ static const struct setting option_rows[] = {
          .help = "Shards of each stage (default 1): their narrower kernels"},
         {SETTING_LIST, "ep", .argument = "E,...", AT(request.expert_ranks), FROM(1, 1 << 20),
          .help = "Ranks over which the experts of a layer are spread (default 1): the products of the fewer that each has"},
+        {SETTING_LIST, "cp", .argument = "C,...", AT(request.context_ranks), FROM(1, PROGRAM_CONTEXT_RANKS),
+         .help = "Ranks over which each sequence is spread (default 1): attention to the keys of the others, and what comes "
+                 "with it; of the CPU device, without --fusion off"},
         {SETTING_SET, "sequence-parallel", AT(request.sequence_parallel),
          .help = "Several shards also split the sequence: as for ranvier train"},
         {SETTING_OWN, "precision", .argument = "NAME,...", AT(request.precisions), .parse = parse_precisions,
@@ -176,6 +179,35 @@ static int check_shards(const struct request *request, const struct gpt *gpt, in
         return RV_OK;
 }
 
+/* Every sequence must have two pieces for each of the ranks, and a loss that needs no other tokens. */
+static int check_context(const struct request *request, const struct gpt *gpt, int ranks,
+                         struct rv_error_info *err)
+{
+        const int seq_lens = request->seq_lens.count ? request->seq_lens.count : 1;
+        if (ranks == 1)
+                return RV_OK;
+        if (!request->fused || request_gpu(request))
+                return rv_fail(
+                        err, RV_ENOTBUILT,
+                        "--cp %d %s is not built: attention by parts of a sequence is a fused kernel of "
+                        "the CPU device",
+                        ranks, request->fused ? "on a GPU" : "with --fusion off");
+        if (gpt->balance_loss > 0)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--cp %d with the balancing loss of %s's router, which is of all tokens of a "
+                               "micro-batch, is not built yet",
+                               ranks, gpt->name);
+        for (int i = 0; i < seq_lens; i++) {
+                const int seq_len = request->seq_lens.count ? request->seq_lens.values[i] : gpt_longest(gpt);
+                if (seq_len % (2 * ranks))
+                        return rv_fail(err, RV_EPLAN,
+                                       "--cp %d takes each sequence in %d pieces, which do not divide %d "
+                                       "tokens of %s",
+                                       ranks, 2 * ranks, seq_len, gpt->name);
+        }
+        return RV_OK;
+}
+
 /* Every model must bear every sequence length and number of stages and shards. */
 static int check_shapes(const struct request *request, struct rv_error_info *err)
 {
@@ -192,6 +224,9 @@ static int check_shapes(const struct request *request, struct rv_error_info *err
                 for (int j = 0; j < request->shards.count; j++)
                         if (check_shards(request, gpt, request->shards.values[j], err) != RV_OK)
                                 return err->code;
+                for (int j = 0; j < request->context_ranks.count; j++)
+                        if (check_context(request, gpt, request->context_ranks.values[j], err) != RV_OK)
+                                return err->code;
                 for (int j = 0; gpt->n_expert > 0 && j < request->expert_ranks.count; j++)
                         if (gpt_check_experts(gpt, request->expert_ranks.values[j], err) != RV_OK)
                                 return err->code;
@@ -206,6 +241,7 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                                           .micro_batch_sizes = {{1, 2, 4, 8}, 4},
                                           .shards = {{1}, 1},
                                           .expert_ranks = {{1}, 1},
+                                          .context_ranks = {{1}, 1},
                                           .ranks = ranks,
                                           .device = "cpu",
                                           .local_ranks = 1,

@@ -30,6 +30,8 @@ struct request {
         /* Over how many ranks the experts of a layer are spread (--ep); the list is never empty. Of models
          * without experts it is passed over. */
         struct int_list expert_ranks;
+        /* Over how many ranks each sequence is spread (--cp); the list is never empty. */
+        struct int_list context_ranks;
         /* Stages of several shards also split the sequence. */
         bool sequence_parallel;
         const char *device; /* "cpu" or "cuda" */

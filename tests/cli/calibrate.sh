@@ -8,7 +8,7 @@ ranvier="$RANVIER_BIN/ranvier"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 count=0
-echo "1..41"
+echo "1..45"
 
 report() { # status, sentence
         count=$((count + 1))
@@ -16,11 +16,12 @@ report() { # status, sentence
 }
 
 # Checks a profile's kernels against the shapes of one block, embedding, head and optimizer of "tiny" with so many
-# layers, in the precisions given (half: 0, 1, both), fused or not; and its lines.
+# layers, in the precisions given (half: 0, 1, both), fused or not, with parts of sequences (cp) or not; and its lines.
 cat > "$folder/check.py" <<'PYTHON'
 import json, sys
 path, ranks, layers = sys.argv[1], [int(r) for r in sys.argv[2].split(",")], int(sys.argv[3])
-precisions, fused, offload = [int(h) for h in sys.argv[4].split(",")], sys.argv[5] != "off", len(sys.argv) > 6
+precisions, fused = [int(h) for h in sys.argv[4].split(",")], sys.argv[5] != "off"
+offload, context = "offload" in sys.argv, "cp" in sys.argv
 profile = json.load(open(path))
 assert profile["kind"] == "profile" and profile["measured"] is True and profile["peak_flops_per_second"] > 1e8
 assert [load["ranks"] for load in profile["loads"]] == ranks, "loads"
@@ -37,21 +38,28 @@ def other(kind, m, n=0, batch=1, add=False):
     return (kind, m, n, 0, batch, False, False, add)
 def in_precision(kernels, half):
     return {(kernel[0] + half * "_half",) + kernel[1:] for kernel in kernels}
-separate = [product(N, n, k, b=True) for n, k in ((3 * C, C), (C, C), (4 * C, C), (C, 4 * C))] + [product(N, 4 * C, C)]
-separate += [product(T, T, hs, B * heads, b=True), product(T, hs, T, B * heads), product(T, hs, T, B * heads, a=True)]
-separate += [other("bias", N, 3 * C), other("bias_gelu", N, 4 * C), other("gelu_backward", N, 4 * C), other("bias_residual", N, C),
-             other("softmax", T, T, B * heads), other("softmax_backward", T, T, B * heads)]
-together = [product(N, 3 * C, C, b=True, kind="matmul_bias"), product(N, C, C, b=True, kind="matmul_bias_residual_layernorm"),
-            product(N, 4 * C, C, b=True, kind="matmul_bias_gelu"), product(N, C, 4 * C, b=True, kind="matmul_bias_residual"),
-            product(N, 4 * C, C, kind="matmul_gelu_backward"), product(T, T, hs, B * heads, kind="attention"),
-            product(T, T, hs, B * heads, kind="attention_backward")]
-passes = (together if fused else separate) + [product(N, V, C, b=True)]
-passes += [product(N, k, n) for n, k in ((3 * C, C), (C, C), (4 * C, C), (V, C))]
-passes += [product(n, k, N, a=True, add=True) for n, k in ((3 * C, C), (C, C), (C, 4 * C), (4 * C, C), (V, C))]
-passes += [other("embedding", N, C), other("embedding_backward", N, C, add=True), other("layernorm", N, C),
-           other("layernorm_backward", N, C), other("layernorm_backward", N, C, add=True), other("cross_entropy", N, V)]
-passes += [other("bias_backward", N, n, add=True) for n in (C, 3 * C, 4 * C)]
-passes += [other("residual", N, C)]  # of a backward in two parts
+def passes_of(N, T):
+    separate = [product(N, n, k, b=True) for n, k in ((3 * C, C), (C, C), (4 * C, C), (C, 4 * C))] + [product(N, 4 * C, C)]
+    separate += [product(T, T, hs, B * heads, b=True), product(T, hs, T, B * heads), product(T, hs, T, B * heads, a=True)]
+    separate += [other("bias", N, 3 * C), other("bias_gelu", N, 4 * C), other("gelu_backward", N, 4 * C), other("bias_residual", N, C),
+                 other("softmax", T, T, B * heads), other("softmax_backward", T, T, B * heads)]
+    together = [product(N, 3 * C, C, b=True, kind="matmul_bias"), product(N, C, C, b=True, kind="matmul_bias_residual_layernorm"),
+                product(N, 4 * C, C, b=True, kind="matmul_bias_gelu"), product(N, C, 4 * C, b=True, kind="matmul_bias_residual"),
+                product(N, 4 * C, C, kind="matmul_gelu_backward"), product(T, T, hs, B * heads, kind="attention"),
+                product(T, T, hs, B * heads, kind="attention_backward")]
+    passes = (together if fused else separate) + [product(N, V, C, b=True)]
+    passes += [product(N, k, n) for n, k in ((3 * C, C), (C, C), (4 * C, C), (V, C))]
+    passes += [product(n, k, N, a=True, add=True) for n, k in ((3 * C, C), (C, C), (C, 4 * C), (4 * C, C), (V, C))]
+    passes += [other("embedding", N, C), other("embedding_backward", N, C, add=True), other("layernorm", N, C),
+               other("layernorm_backward", N, C), other("layernorm_backward", N, C, add=True), other("cross_entropy", N, V)]
+    passes += [other("bias_backward", N, n, add=True) for n in (C, 3 * C, 4 * C)]
+    passes += [other("residual", N, C)]  # of a backward in two parts
+    return passes
+passes = passes_of(N, T)
+if context:  # two ranks that have half of each sequence
+    passes += passes_of(N // 2, T // 2)
+    passes += [product(T // 2, T // 2, hs, B * heads, kind=kind) for kind in ("context_attention", "context_attention_backward")]
+    passes += [product(N // 2, 2 * C, 3 * C, kind=kind) for kind in ("last_columns", "set_last_columns")] + [other("residual", N // 2, 2 * C)]
 optimizer = [other("squared_norm", m) for m in (whole, first, last - V * C)]
 updates = (whole, first - V * C, last - V * C, V * C)  # the embedding that two stages share is updated apart
 optimizer += [other("adamw", m) for m in updates] + [other("clear", m) for m in (whole, first, last)]
@@ -111,10 +119,11 @@ PYTHON
 for ranks in 1 2; do
         loads=$([ $ranks -eq 1 ] && echo 1 || echo 1,2)
         fusion=$([ $ranks -eq 1 ] && echo off || echo auto)
-        "$ranvier" calibrate --ranks $ranks --quick --model tiny --micro-batch-size 2 --fusion "$fusion" \
+        context=$([ $ranks -eq 1 ] || echo 1,2)
+        "$ranvier" calibrate --ranks $ranks --quick --model tiny --micro-batch-size 2 --fusion "$fusion" --cp "${context:-1}" \
                 --out "$folder/p$ranks.json" > "$folder/out" 2> "$folder/err"
         report $? "a quick calibration of tiny on $ranks rank(s), --fusion $fusion, succeeds"
-        python3 "$folder/check.py" "$folder/p$ranks.json" $loads 4 0 "$fusion" 2> "$folder/why"
+        python3 "$folder/check.py" "$folder/p$ranks.json" $loads 4 0 "$fusion" ${context:+cp} 2> "$folder/why"
         status=$?
         report $status "its profile has every kernel of the workload, and no other, as measured points"
         [ $status -eq 0 ] || sed 's/^/# /' "$folder/why"
@@ -129,6 +138,11 @@ sys.exit(said != json.load(open(sys.argv[1])).get("warnings", []))' "$folder/p$r
         status=$?
         report $status "and every plan can be priced from it, with --schedule zero-bubble too"
         [ $status -eq 0 ] || sed 's/^/# /' "$folder/err"
+        [ $ranks -eq 1 ] || { "$ranvier" simulate tiny --gpus 2 --cp 2 --micro-batch-size 2 --batch-size 8 --profile "$folder/p$ranks.json" \
+                --platform local > "$folder/out" 2> "$folder/err" && grep -qE '^kernels +([0-9]+) of \1 shapes measured' "$folder/out"; }
+        status=$?
+        report $status "and all kernels of one with --cp, attention to other ranks' keys too, are measured"
+        [ $status -eq 0 ] || sed 's/^/# /' "$folder/out" "$folder/err"
 done
 
 # Both precisions and an offloaded optimizer, of a model of two layers, with copies over a slow link.
@@ -170,6 +184,10 @@ refuse "an empty element of a list is refused" "--pp: '1,,2' is not a list of nu
 refuse "a model that does not exist is refused" "no-such-model" --model no-such-model --out "$folder/x.json"
 refuse "a sequence longer than the model's is refused" "--seq-len 65" --model tiny --seq-len 65 --out "$folder/x.json"
 refuse "more stages than layers are refused" "--pp 5" --model tiny --pp 5 --out "$folder/x.json"
+refuse "parts that do not divide a sequence are refused" "--cp 3 takes each sequence in 6 pieces, which do not divide 64 tokens" \
+        --model tiny --cp 1,3 --out "$folder/x.json"
+refuse "so are parts of sequences whose kernels are not there" "--cp 2 with --fusion off is not built" --model tiny --cp 2 --fusion off \
+        --out "$folder/x.json"
 refuse "a device that there is not is refused" "--device: 'tpu' is not known; there are cpu and cuda" --device tpu --out "$folder/x.json"
 refuse "neither is a link paced that is a GPU's own" "--host-link paces the copies of --device cpu" --device cuda \
         --host-link 2GB/s --out "$folder/x.json"

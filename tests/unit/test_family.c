@@ -22,6 +22,7 @@ static struct request request_of(bool fp32, bool mixed, bool offload)
                                   .seq_lens = {{8, 16}, 2},
                                   .stages = {{1, 2, 3}, 3},
                                   .shards = {{1}, 1},
+                                  .context_ranks = {{1}, 1},
                                   .precisions = {fp32, mixed},
                                   .offload = offload,
                                   .bucket_parameters = BUCKET,
@@ -60,6 +61,8 @@ static void check_covered(const struct family *family, const struct kernel *kern
 {
         for (int i = 0; i < count; i++) {
                 int j = 0;
+                if (kernel_of_context(kernels[i].kind) || kernels[i].kind == KERNEL_JOIN)
+                        continue;
                 if (kernel_collective(kernels[i].kind)) {
                         check_reduced(family, &kernels[i]);
                         continue;
@@ -160,6 +163,29 @@ static void every_kernel_of_every_plan_is_measured_recomputed_or_not(void **stat
         }
 }
 
+/* A ring of ranks and one that gathers keys launch the same. */
+static void every_kernel_of_ranks_with_parts_of_sequences_is_measured(void **state)
+{
+        (void)state;
+        struct request request = request_of(true, true, false);
+        request.fused = true;
+        request.context_ranks = (struct int_list){{1, 2, 4}, 3};
+        struct family family = family_of(&request);
+        for (int plan = 0; plan < 2 * 3 * 2 * RECOMPUTES; plan++) {
+                const int ranks = 2 << plan % 2;
+                const struct work work = {.micro_batch_size = 3,
+                                          .seq_len = 16 / ranks,
+                                          .dtype = (enum dtype)(plan / 2 % 2),
+                                          .fused = true,
+                                          .cp = ranks,
+                                          .cp_gathers = plan / 4 % 2,
+                                          .recompute = (enum recompute)(plan / 12)};
+                const struct stage stage = partition_stage(&request.gpts[0], 1 + plan / 4 % 3, 0);
+                check_stage(&family, &request.gpts[0], &stage, &work);
+        }
+        family_free(&family);
+}
+
 static void what_is_not_asked_for_is_not_measured(void **state)
 {
         (void)state;
@@ -238,6 +264,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(every_kernel_of_every_plan_is_measured_recomputed_or_not),
+                cmocka_unit_test(every_kernel_of_ranks_with_parts_of_sequences_is_measured),
                 cmocka_unit_test(what_is_not_asked_for_is_not_measured),
                 cmocka_unit_test(every_offloaded_update_lies_among_the_measured_ones),
                 cmocka_unit_test(a_phase_that_does_not_fit_is_refused_with_the_cure),

@@ -2,6 +2,7 @@
 """Training with --device cuda on the emulated CUDA: the losses of the CPU device, on one rank and on several that share
 the GPU; the same bits with and without offloading and CUDA graphs; nothing in the loop that would wait or allocate."""
 import csv
+import functools
 import json
 import os
 import sys
@@ -18,9 +19,27 @@ GRIDS = [(1, 1), (2, 1), (1, 2)]
 # 2^-11, 2^-8.
 TOLERANCES = {"fp32": 1e-5, "mixed": 2e-4, "bf16": 2e-3}
 OFFLOAD = ("--offload", "--bucket-params", "5000")
+# Two layers: a stage may have one, and what follows a layer is once a layer and once the head.
+LIKE_LLAMA = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 56, "num_attention_heads": 4, "num_key_value_heads": 2,
+              "vocab_size": 256, "max_position_embeddings": 64}
+# Latent attention: queries of few columns, values narrower than they.
+DEEPSEEK_V3 = {**LIKE_LLAMA, "model_type": "deepseek_v3", "first_k_dense_replace": 2, "hidden_size": 64, "num_key_value_heads": 4,
+               "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 24}
+MODELS = {
+    "gpt2": {"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 256, "n_positions": 64},
+    "llama": {**LIKE_LLAMA, "model_type": "llama", "intermediate_size": 88},
+    # Norms of heads, biases, and positions that are scaled.
+    "qwen3": {**LIKE_LLAMA, "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 96, "head_dim": 16, "attention_bias": True,
+              "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}},
+    "mixtral": {**LIKE_LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
+                "router_aux_loss_coef": 0.02, "output_router_logits": True},
+    "deepseek_v3": DEEPSEEK_V3,
+    "wide": {**DEEPSEEK_V3, "qk_rope_head_dim": 114},
+}
 
 
-def train(folder, device, grid, precision, *more, steps=STEPS, model="tiny", **variables):
+@functools.lru_cache(None)
+def train(folder, device, grid, precision, *more, steps=STEPS, model="gpt2", **variables):
     """The losses as they are written, nine digits, or why there are none; and each rank's counters."""
     log, counts = (os.path.join(folder, name) for name in ("log.csv", "counts.json"))
     for path in (log, counts):
@@ -28,7 +47,7 @@ def train(folder, device, grid, precision, *more, steps=STEPS, model="tiny", **v
             os.remove(path)
     pp, dp = grid
     status, _, err = ranvier.run(
-        ["train", model, "--data", os.path.join(folder, "text.txt"), "--device", device, "--pp", pp, "--dp", dp,
+        ["train", os.path.join(folder, model + ".json"), "--data", os.path.join(folder, "text.txt"), "--device", device, "--pp", pp, "--dp", dp,
          "--precision", precision, "--fusion", "on", "--seq-len", 32, "--micro-batch-size", 1, "--batch-size", 4, "--steps",
          steps, "--lr", 3e-3, "--validation-fraction", 0, "--log", log, *more],
         pp * dp, RANVIER_DEVICE_CUDA=EMULATED, RANVIER_EMULATED_COUNTS=counts, **variables)
@@ -57,7 +76,7 @@ def check_losses(tap, folder, precision, tolerance):
         print(f"# {name}: largest relative difference {worst}", flush=True)
         tap.ok(worst is not None and worst <= tolerance and float(cuda[-1]) < float(cuda[0]),
                f"{name}: {STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
-        tap.ok(counts and len(counts) == grid[0] * grid[1] and all(c["kernels_run"] > 500 for c in counts),
+        tap.ok(counts and len(counts) == grid[0] * grid[1] and all(c["kernels_run"] > 250 for c in counts),
                f"{name}: every rank's kernels ran on the emulated GPU", counts)
         if grid == (1, 1):
             variants = [("--cuda-graphs", "off"), *([OFFLOAD] if precision != "fp32" else [])]
@@ -70,37 +89,15 @@ def check_losses(tap, folder, precision, tolerance):
     tap.ok(other == cuda, f"{name}: and in another order of threads and streams", f"{other}\n{cuda}")
 
 
-def check_family(tap, folder, precision, tolerance, name, model):
-    cpu, _ = train(folder, "cpu", (1, 1), precision, model=model)
-    cuda, _ = train(folder, "cuda", (1, 1), precision, model=model)
+def check_family(tap, folder, precision, tolerance, name):
+    cpu, _ = train(folder, "cpu", (1, 1), precision, model=name)
+    cuda, _ = train(folder, "cuda", (1, 1), precision, model=name)
     worst = largest_difference(cuda, cpu)
     print(f"# {precision}, {name}: largest relative difference {worst}", flush=True)
     tap.ok(worst is not None and worst <= tolerance and float(cuda[-1]) < float(cuda[0]),
            f"{precision}, {name}: {STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
-    other, _ = train(folder, "cuda", (1, 1), precision, "--cuda-graphs", "off", model=model)
+    other, _ = train(folder, "cuda", (1, 1), precision, "--cuda-graphs", "off", model=name)
     tap.ok(other == cuda, f"{precision}, {name} --cuda-graphs off: the same losses, bit for bit", f"{other}\n{cuda}")
-
-
-def qwen3_of(folder):
-    """Norms of heads, biases, and positions that are scaled."""
-    path = os.path.join(folder, "qwen3.json")
-    with open(path, "w") as file:
-        json.dump({"model_type": "qwen3", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
-                   "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 256,
-                   "max_position_embeddings": 64, "attention_bias": True,
-                   "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}}, file)
-    return path
-
-
-def deepseek_v3_of(folder, rotated=16):
-    """Latent attention: queries of few columns, values narrower than they."""
-    path = os.path.join(folder, "deepseek_v3.json")
-    with open(path, "w") as file:
-        json.dump({"model_type": "deepseek_v3", "num_hidden_layers": 2, "first_k_dense_replace": 2, "hidden_size": 64,
-                   "intermediate_size": 96, "num_attention_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16,
-                   "qk_nope_head_dim": 16, "qk_rope_head_dim": rotated, "v_head_dim": 24, "vocab_size": 256,
-                   "max_position_embeddings": 64}, file)
-    return path
 
 
 def check_loop(tap, folder, grid, precision, *more):
@@ -127,13 +124,15 @@ def main():
     tap = ranvier.Tap()
     with tempfile.TemporaryDirectory() as folder:
         text.write(os.path.join(folder, "text.txt"))
+        for name, keys in MODELS.items():
+            with open(os.path.join(folder, name + ".json"), "w") as file:
+                json.dump(keys, file)
         for precision, tolerance in TOLERANCES.items():
             check_losses(tap, folder, precision, tolerance)
-            for name, model in (("a Llama", "llama-tiny"), ("a Qwen3", qwen3_of(folder)), ("a Mixtral", "mixtral-tiny"),
-                                ("a DeepSeek-V3", deepseek_v3_of(folder))):
-                check_family(tap, folder, precision, tolerance, name, model)
-        said, _ = train(folder, "cuda", (1, 1), "fp32", model=deepseek_v3_of(folder, 114))
-        tap.ok("heads of deepseek_v3 have 130 columns; fused attention of device cuda is built for at most 128" in str(said),
+            for name in ("llama", "qwen3", "mixtral", "deepseek_v3"):
+                check_family(tap, folder, precision, tolerance, name)
+        said, _ = train(folder, "cuda", (1, 1), "fp32", model="wide")
+        tap.ok("heads of wide have 130 columns; fused attention of device cuda is built for at most 128" in str(said),
                "heads that are too wide are refused in a sentence", said)
         check_loop(tap, folder, (1, 1), "fp32")
         check_loop(tap, folder, (2, 1), "bf16", *OFFLOAD, "--offload-activations")

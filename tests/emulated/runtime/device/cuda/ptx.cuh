@@ -67,6 +67,16 @@ struct matrix_product {
         const uint32_t *a, *b;
 };
 
+/* Adds a b to `sum`. Arrays of the emulation itself: no access need be checked, and vectors are used. */
+__attribute__((no_sanitize("kernel-address", "alignment"))) static inline void
+add_product(const float a[16][16], const float b[16][8], float sum[16][8])
+{
+        for (int row = 0; row < 16; row++)
+                for (int k = 0; k < 16; k++)
+                        for (int column = 0; column < 8; column++)
+                                sum[row][column] += a[row][k] * b[k][column];
+}
+
 /* With groupID = lane / 4 and threadID_in_group = lane % 4:
  *   a_i: row groupID if i is in 0, 1, 4, 5, else groupID + 8; column 2 threadID_in_group + i % 2, + 8 if i >=
  * 4 b_i: row 2 threadID_in_group + i % 2, + 8 if i >= 2; column groupID d_i: row groupID if i < 2, else
@@ -87,10 +97,7 @@ template <typename Element> void multiply(void *const lanes[32], unsigned)
                                 (float)emulated_bits<Element>(packed(theirs->b, i));
         }
         float sum[16][8] = {};
-        for (int row = 0; row < 16; row++)
-                for (int k = 0; k < 16; k++)
-                        for (int column = 0; column < 8; column++)
-                                sum[row][column] += a[row][k] * b[k][column];
+        add_product(a, b, sum);
         for (int lane = 0; lane < 32; lane++) {
                 matrix_product *mine = static_cast<matrix_product *>(lanes[lane]);
                 for (int i = 0; i < 4; i++)

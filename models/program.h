@@ -156,6 +156,7 @@ struct program {
         int shards; /* of a grid: along y */
         int shards_x, shards_z;
         bool sequence_parallel;
+        int pieces;             /* of rows of tokens, into which products of shards are cut: program_overlap */
         int expert_ranks;       /* over which experts are spread; 1: this rank has them all */
         double expert_capacity; /* see struct work */
         int context_ranks;      /* that have parts of the same sequences; 1: this rank has all of each */
@@ -171,7 +172,8 @@ struct program {
 
 /* Empties a program and sets how many shards share the layer, over how many ranks, whose tokens are not
  * the same, its experts are spread, and how many ranks have parts of the same sequences. Sequence parallel is
- * of several shards only. The shards are no grid, unless shards_x and shards_z are set after it. */
+ * of several shards only. The shards are no grid, unless shards_x and shards_z are set after it, and
+ * nothing is in pieces, unless `pieces` is. */
 void program_begin(struct program *, int shards, bool sequence_parallel, int expert_ranks,
                    double expert_capacity, int context_ranks, bool context_gathers);
 
@@ -317,10 +319,22 @@ void program_run_again(const struct program *, enum recompute recompute, bool ag
 void program_list_backward(const struct program *, enum recompute recompute, enum kernel_part parts,
                            struct steps *out);
 
-/* Cuts, in a list of work, products whose results the shards add up, and these sums, into so many pieces of
- * rows of tokens, or as many as there are rows: the sum of a piece runs beside the next one's product, that
- * of the last one beside what is there to do before the sum is read. 1: leaves the list as it is. */
-void program_overlap(const struct program *, int pieces, struct steps *steps);
+/* Cuts, in a list of work, products whose results the shards add up, and these sums, into `pieces` of rows of
+ * tokens, or as many as there are rows: the sum of a piece runs beside the next one's product, that of the
+ * last one beside what is there to do before the sum is read. So are products of rows that sequence parallel
+ * shards gather: the next piece is gathered beside the product of one. 1: leaves the list as it is. */
+void program_overlap(const struct program *, struct steps *steps);
+/* Return in how many pieces `rows` of tokens are, how many of a shard's own rows lie before one of them, and
+ * how many of all. Sequence parallel shards have an even part of each piece, so that a piece is gathered to
+ * one range of rows. */
+int program_pieces(const struct program *, int64_t rows);
+static inline int64_t rows_before_piece(int64_t rows, int pieces, int piece)
+{
+        return piece * rows / pieces;
+}
+int64_t program_piece_row(const struct program *, int64_t rows, int piece);
+/* Whether a step gathers rows of tokens of which each shard has some. */
+bool program_gathers_rows(const struct program *, const struct step *);
 
 /* ---- memory, of one shard ---- */
 

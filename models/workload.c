@@ -30,6 +30,7 @@ static void derive(struct program *program, enum layer layer, const struct gpt *
                       work->expert_capacity, work_context_ranks(work), work->cp_gathers);
         program->shards_x = x;
         program->shards_z = z;
+        program->pieces = work->tp_overlap > 1 ? work->tp_overlap : 1;
         family_build(program, layer, gpt, work);
         program_finish(program, work->fused);
 }
@@ -69,7 +70,7 @@ void workload_steps(const struct workload *w, enum layer layer, enum layer_pass 
                 program_list_backward(p, recomputation(w, layer), (enum kernel_part)pass, &all);
         if (w->loss_rows == 0) {
                 *steps = all;
-                program_overlap(p, w->work.tp_overlap, steps);
+                program_overlap(p, steps);
                 return;
         }
         steps->count = 0;

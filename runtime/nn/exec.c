@@ -180,7 +180,7 @@ static int64_t first_element(const struct exec_frame *f, int value, int64_t firs
         const bool rows = role == ROLE_INPUT || role == ROLE_ACTIVATION || role == ROLE_FLOW;
         if (first == 0 || !rows || f->list->place.rows[f->list->place.store[value]])
                 return 0;
-        return first * stride_of(p, value, 1);
+        return (p->values[value].state == STATE_ROWS ? first / p->shards : first) * stride_of(p, value, 1);
 }
 
 /* The one that a view picks: by its number, or as the rank so many before this one. */
@@ -387,12 +387,14 @@ static struct nn_collective collective_of(const struct nn_stage *nn, const struc
         void *out = operand(nn, f, &step->view[0], step->first),
              *in = operand(nn, f, &step->view[1], step->first);
         const bool shifts = step->kind == KERNEL_CONTEXT_SHIFT;
+        const bool of_rows = step->kind == KERNEL_TENSOR_REDUCE_SCATTER || program_gathers_rows(p, step);
         const bool scatters =
                 step->kind == KERNEL_TENSOR_REDUCE_SCATTER || step->kind == KERNEL_CONTEXT_REDUCE_SCATTER;
         return (struct nn_collective){.kind = step->kind,
                                       .all_ends = shifts ? NULL : operand(nn, f, &step->view[2], 0),
                                       .width = kernel->n,
                                       .capacity = p->values[step->view[0].value].capacity,
+                                      .pieces = of_rows && !step->rows ? program_pieces(p, kernel->m) : 1,
                                       .all = scatters ? in : out,
                                       .own = out == in  ? NULL
                                              : scatters ? out

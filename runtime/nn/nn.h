@@ -29,6 +29,9 @@ struct nn_collective {
         int64_t width;
         int64_t capacity; /* rows for which there is memory where experts are */
         bool beside;      /* it runs beside the next segment */
+        /* Rows of `width` elements are in so many pieces, of each of which every shard has an even part
+         * (rows_before_piece). */
+        int pieces;
         /* Of a shift of two matrices, which have `elements` together: the second one. */
         void *all_too, *own_too;
 };

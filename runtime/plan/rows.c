@@ -539,8 +539,6 @@ static const struct flag flags[] = {
               .all = VALUES(1), .megatron = VALUES(1), .matters = has_shards, .label = "overlap %s"),
          CONFLICTS({{{"tp-overlap", ABOVE, 1}, {"tp", BELOW, 2}}, .code = RV_EPLAN, .unpaired = true,
                     .sentence = "--tp-overlap is of products that the shards of --tp add up, which is 1"},
-                   {{{"tp-overlap", ABOVE, 1}, {"sequence-parallel", IS, true}}, .code = RV_ENOTBUILT,
-                    .sentence = "--tp-overlap with --sequence-parallel is not built yet"},
                    {{{"tp-overlap", ABOVE, 1}, {"ep", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "--tp-overlap with --ep above 1 is not built yet"},
                    {{{"tp-overlap", ABOVE, 1}, {"cp", ABOVE, 1}}, .code = RV_ENOTBUILT,

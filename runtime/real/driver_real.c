@@ -378,6 +378,29 @@ static void shift_rows(struct driver_real *d, const struct nn_collective *what, 
         d->net->ops->iexchange(d->net, &exchange, NET_CONTEXT, token);
 }
 
+/* Rows of tokens that shards gather or scatter: each piece of them is a collective of its own. */
+static void issue_rows(struct driver_real *d, const struct nn_collective *what, int token)
+{
+        const struct net_ops *net = d->net->ops;
+        const enum net_type type = type_of(what->dtype);
+        const int64_t shards = plan_group(&d->plan, d->net->rank, GROUP_TENSOR).size,
+                      rows = what->elements / what->width / shards,
+                      bytes = what->width * (what->dtype == DTYPE_FP32 ? (int64_t)sizeof(real) : 2);
+        d->ops[token].count = what->pieces;
+        for (int i = 0; i < what->pieces; i++) {
+                const int64_t first = rows_before_piece(rows, what->pieces, i),
+                              count = rows_before_piece(rows, what->pieces, i + 1) - first;
+                char *all = (char *)what->all + shards * first * bytes,
+                     *own = what->own ? (char *)what->own + first * bytes : NULL;
+                if (what->kind == KERNEL_TENSOR_ALL_GATHER)
+                        net->iall_gather(d->net, all, own, shards * count * what->width, type, NET_TENSOR,
+                                         token);
+                else
+                        net->ireduce_scatter(d->net, all, own, shards * count * what->width, type, NET_TENSOR,
+                                             token);
+        }
+}
+
 /* The collective behind the part of a pass that was computed last: another part always follows. */
 static void issue_tensor(struct driver_real *d, const struct op *op)
 {
@@ -385,13 +408,11 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
         const struct nn_collective *what = d->nn->collective;
         const enum net_type type = type_of(what->dtype);
         d->ops[op->serial].more = true;
+        d->ops[op->serial].count = 1;
         switch (what->kind) {
         case KERNEL_TENSOR_ALL_GATHER:
-                net->iall_gather(d->net, what->all, what->own, what->elements, type, NET_TENSOR, op->serial);
-                break;
         case KERNEL_TENSOR_REDUCE_SCATTER:
-                net->ireduce_scatter(d->net, what->all, what->own, what->elements, type, NET_TENSOR,
-                                     op->serial);
+                issue_rows(d, what, op->serial);
                 break;
         case KERNEL_CONTEXT_SHIFT:
                 shift_rows(d, what, op->serial);
@@ -587,7 +608,8 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
                 check_overflow(d, token);
                 return;
         }
-        if (d->ops[token].kind == OP_DECISION && --d->ops[token].count > 0)
+        const bool several = d->ops[token].kind == OP_DECISION || d->ops[token].kind == OP_TENSOR;
+        if (several && --d->ops[token].count > 0)
                 return;
         struct op done = d->ops[token];
         if (done.kind == OP_DECISION && plan_shard(&d->plan, d->net->rank) > 0)

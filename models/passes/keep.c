@@ -34,6 +34,16 @@ void program_kept(const struct program *p, enum recompute recompute, bool chunke
                 kept[p->output] = true;
 }
 
+/* What is left of a value: what it was gathered from, which is gathered again, but not parts of what was
+ * scattered as sums. */
+static int deferred_of(const struct program *p, int value)
+{
+        const int origin = p->values[value].origin;
+        const bool scattered =
+                origin >= 0 && p->values[origin].state == STATE_PARTIAL && p->values[value].state == STATE_ROWS;
+        return origin < 0 || scattered ? value : deferred_of(p, origin);
+}
+
 void program_deferred(const struct program *p, bool deferred[PROGRAM_VALUES])
 {
         memset(deferred, 0, PROGRAM_VALUES * sizeof *deferred);
@@ -43,7 +53,7 @@ void program_deferred(const struct program *p, bool deferred[PROGRAM_VALUES])
                 for (int i = 0; i < KERNEL_OPERANDS && p->backward.at[s].part == PART_WEIGHT; i++) {
                         const int value = step_reads(p, &p->backward.at[s], i);
                         if (value >= 0 && p->values[value].role == ROLE_FLOW)
-                                deferred[value_root(p, value)] = true;
+                                deferred[deferred_of(p, value)] = true;
                 }
 }
 

@@ -18,7 +18,7 @@ enum {
         VALUE_AXES = 5,
         VALUE_NAME = 48,
         PROGRAM_VALUES = 208,
-        PROGRAM_STEPS = 192,
+        PROGRAM_STEPS = 320,
         PROGRAM_TENSORS = 24,
         STEP_SCALARS = 7,
         PROGRAM_CONTEXT_RANKS = 16

@@ -39,8 +39,8 @@ void program_kept(const struct program *p, enum recompute recompute, bool chunke
 static int deferred_of(const struct program *p, int value)
 {
         const int origin = p->values[value].origin;
-        const bool scattered =
-                origin >= 0 && p->values[origin].state == STATE_PARTIAL && p->values[value].state == STATE_ROWS;
+        const bool scattered = origin >= 0 && p->values[origin].state == STATE_PARTIAL &&
+                               p->values[value].state == STATE_ROWS;
         return origin < 0 || scattered ? value : deferred_of(p, origin);
 }
 

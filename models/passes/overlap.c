@@ -70,8 +70,9 @@ static int maker_of(const struct steps *steps, int at)
         for (int s = at - 1; s >= 0; s--)
                 for (int i = 0; i < KERNEL_OPERANDS; i++)
                         if (steps->at[s].view[i].value == value)
-                                return is_product_of_rows(&steps->at[s]) && step_writes(&steps->at[s], i) ? s
-                                                                                                          : -1;
+                                return is_product_of_rows(&steps->at[s]) && step_writes(&steps->at[s], i)
+                                               ? s
+                                               : -1;
         return -1;
 }
 
@@ -194,9 +195,9 @@ static int overlap_step(struct overlapping *o, int at)
 
 void program_overlap(const struct program *p, struct steps *steps)
 {
-        struct overlapping o = {.p = p, .from = *steps, .to = steps, .under_way = -1};
         if (p->shards == 1 || p->pieces <= 1)
                 return;
+        struct overlapping o = {.p = p, .from = *steps, .to = steps, .under_way = -1};
         steps->count = 0;
         for (int s = 0; s < o.from.count;)
                 s += overlap_step(&o, s);

@@ -533,9 +533,11 @@ static const struct flag flags[] = {
                     .sentence = "--sequence-parallel splits among the shards of --tp, which is 1"})},
         {.name = "tp-overlap", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, tp_overlap), FROM(1, 8),
          .report = REPORT_IF_SET,
-         .help = "With --tp: cut each product whose results the shards add up into N pieces of rows of tokens (default "
-                 "1); while a piece is summed, the next one is computed, and what does not need the sum",
-         LIST(.argument = "N,N,...", .help = "With shards: pieces of products beside which shards sum (default 1)",
+         .help = "With --tp: cut each product whose results the shards add up, or whose rows they gather, into N pieces "
+                 "of rows of tokens (default 1); while a piece is summed or gathered, another is computed, and what does "
+                 "not need it",
+         LIST(.argument = "N,N,...",
+              .help = "With shards: pieces of products beside which shards sum and gather (default 1)",
               .all = VALUES(1), .megatron = VALUES(1), .matters = has_shards, .label = "overlap %s"),
          CONFLICTS({{{"tp-overlap", ABOVE, 1}, {"tp", BELOW, 2}}, .code = RV_EPLAN, .unpaired = true,
                     .sentence = "--tp-overlap is of products that the shards of --tp add up, which is 1"})},

@@ -288,8 +288,6 @@ CASES = [
     simulate("--sequence-parallel without shards", "--sequence-parallel"),
     simulate("pieces of products without shards", "--tp-overlap 2"),
     simulate("too many pieces of products", "--tp 2 --tp-overlap 9"),
-    simulate("pieces of products and parts of sequences", "--tp 2 --gpus 8 --cp 2 --tp-overlap 2"),
-    simulate("pieces of products and rows of shards", "--tp 2 --gpus 4 --sequence-parallel --tp-overlap 2"),
     simulate("a profile that does not exist", "--profile missing.json"),
     simulate("a profile cut short", "--profile profile_truncated.json"),
     simulate("a profile that is none", "--profile model.json"),

@@ -19,7 +19,7 @@ OVERLAP = ("--overlap-allreduce", *BUCKETS)
 PLANS = [
     (1, 1, 1, "axonn", ("--cp", 2)), (1, 1, 1, "axonn", ("--cp", 4)), (1, 1, 1, "axonn", ("--cp", 8)),
     (1, 2, 1, "axonn", ("--cp", 2, *BUCKETS)), (1, 1, 1, "axonn", ("--cp", 4, "--zero", 1)), (1, 2, 1, "axonn", ("--cp", 2, "--zero", 1, *BUCKETS)),
-    (1, 1, 2, "axonn", ("--cp", 2)), (1, 1, 2, "axonn", ("--cp", 4, *SPLIT)), (2, 1, 1, "axonn", ("--cp", 2)), (2, 1, 1, "gpipe", ("--cp", 4)),
+    (1, 1, 2, "axonn", ("--cp", 2)), (1, 1, 2, "axonn", ("--cp", 4, *SPLIT)), (1, 1, 2, "axonn", ("--cp", 2, "--tp-overlap", 3)), (2, 1, 1, "axonn", ("--cp", 2)), (2, 1, 1, "gpipe", ("--cp", 4)),
     (2, 1, 2, "1f1b", ("--cp", 2, *SPLIT, "--zero", 1)), (4, 1, 1, "1f1b", ("--cp", 2)),
     (2, 1, 1, "interleaved", ("--cp", 2, "--virtual-stages", 2)), (1, 2, 2, "axonn", ("--cp", 2, "--order", "replicas")),
     (1, 1, 1, "axonn", ("--cp", 4, "--recompute", "full")), (2, 1, 1, "1f1b", ("--cp", 4, "--recompute", "layer")),
@@ -92,7 +92,7 @@ def main():
         shards.check_report(tap, folder, gpt, (1, 1, 1), "axonn", ("--cp", 2, *half))
         shards.check_report(tap, folder, gpt, (1, 1, 2), "axonn", ("--cp", 4, *half))
         shards.check_report(tap, folder, llama, (1, 1, 1), "axonn", ("--cp", 3, "--seq-len", 12, *GATHERED, *half))
-        shards.check_report(tap, folder, gpt, (2, 1, 2), "1f1b", ("--cp", 2, *SPLIT, *half))
+        shards.check_report(tap, folder, gpt, (2, 1, 2), "1f1b", ("--cp", 2, "--tp-overlap", 3, *SPLIT, *half))
         shards.check_report(tap, folder, llama, (1, 2, 1), "axonn", ("--cp", 4, "--zero", 1, "--offload", *GATHERED, *half))
         shards.check_report(tap, folder, llama, (2, 1, 2), "zero-bubble", ("--cp", 2, "--recompute", "layer", *SPLIT, *OVERLAP, *half))
         shards.check_report(tap, folder, gpt, (1, 1, 1), "gpipe", ("--cp", 3, "--offload-activations", *half))

@@ -17,7 +17,7 @@ BUCKETS = ("--bucket-params", 3000, "--allreduce-buckets", 2)
 # (pp, dp, tp), ep, schedule, more
 PLANS = [
     ((1, 2, 1), 2, "axonn", ()), ((1, 4, 1), 2, "axonn", ()), ((1, 4, 1), 4, "axonn", ()),
-    ((1, 2, 2), 2, "axonn", ()), ((1, 2, 2), 2, "axonn", SPLIT), ((1, 2, 4), 2, "axonn", SPLIT), ((1, 4, 2), 2, "1f1b", SPLIT),
+    ((1, 2, 2), 2, "axonn", ()), ((1, 2, 2), 2, "axonn", SPLIT), ((1, 2, 2), 2, "axonn", ("--tp-overlap", 3)), ((1, 2, 4), 2, "axonn", SPLIT), ((1, 4, 2), 2, "1f1b", SPLIT),
     ((2, 2, 1), 2, "1f1b", ()), ((2, 2, 1), 2, "gpipe", ()), ((2, 2, 1), 2, "axonn", ()),
     ((2, 2, 1), 2, "interleaved", ("--virtual-stages", 2)),
     ((2, 2, 2), 2, "1f1b", SPLIT), ((2, 4, 1), 2, "1f1b", BUCKETS),

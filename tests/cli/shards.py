@@ -28,6 +28,7 @@ PLANS = [
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (1, 2, 2, "axonn", ("--order", "replicas", "--allreduce", "staged", *SPLIT)),
     (2, 1, 2, "gpipe", ("--offload-activations", *SPLIT)), (1, 1, 4, "gpipe", ("--offload-activations", "--recompute", "selective")),
     (1, 1, 2, "axonn", (*OVERLAP, "--recompute", "full")), (2, 1, 2, "1f1b", ("--tp-overlap", 3, "--fusion", "off")), (1, 2, 2, "axonn", (*OVERLAP, "--overlap-allreduce", *BUCKETS)),
+    (1, 1, 4, "axonn", ("--tp-overlap", 3, "--fusion", "off", *SPLIT)), (2, 1, 2, "zero-bubble", (*OVERLAP, *SPLIT)),
     (2, 1, 2, "zero-bubble", ()), (2, 1, 4, "zero-bubble-h2", SPLIT), (2, 2, 2, "reverse-first-k", ("--deferred-layers", 1, "--overlap-allreduce", *BUCKETS, *SPLIT)),
     (2, 1, 2, "zero-bubble", ("--recompute", "full", "--p2p", "blocking", *SPLIT)), (1, 1, 2, "fast-forward", ()),
 ]
@@ -42,7 +43,7 @@ LLAMA_PLANS = [
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (2, 1, 1, "zero-bubble", ()),
     (1, 1, 4, "axonn", OVERLAP), (3, 1, 2, "axonn", ("--pipeline-limit", 5)), (4, 1, 2, "axonn", ("--messages", "staged", *SPLIT)),
     (2, 1, 1, "gpipe", ("--offload-activations", "--recompute", "layer")), (2, 1, 2, "zero-bubble", SPLIT),
-    (2, 1, 4, "zero-bubble-h2", ("--recompute", "full")),
+    (2, 1, 4, "zero-bubble-h2", ("--recompute", "full", *OVERLAP)), (1, 2, 2, "axonn", ("--overlap-allreduce", *OVERLAP, *SPLIT, *BUCKETS)),
 ]
 # Its like, of which something is split that a Llama has not; both ways to have rows.
 LIKE_LLAMA = {
@@ -66,10 +67,10 @@ LIKE_LLAMA = {
 CLIPPED = ("--clip", 0.1, "--cpu-kernels", "scalar")
 LIKE_LLAMA_PLANS = [(1, 1, 2, "axonn", ()), (1, 1, 2, "axonn", SPLIT), (1, 2, 2, "axonn", ("--fusion", "off", *BUCKETS)),
                     (2, 1, 2, "1f1b", ("--recompute", "norms", *CLIPPED)),
-                    (1, 1, 2, "axonn", OVERLAP)]
+                    (1, 1, 2, "axonn", (*OVERLAP, *SPLIT))]
 # Of those with experts; more in experts.py.
-EXPERT_PLANS = [(1, 2, 1, "axonn", ("--ep", 2)), (2, 2, 2, "1f1b", ("--ep", 2, "--zero", 1, *SPLIT)),
-                (2, 2, 2, "gpipe", ("--ep", 2, "--offload-activations", *SPLIT))]
+EXPERT_PLANS = [(1, 2, 1, "axonn", ("--ep", 2)), (2, 2, 2, "1f1b", ("--ep", 2, "--zero", 1, *SPLIT, *OVERLAP)),
+                (2, 2, 2, "gpipe", ("--ep", 2, "--offload-activations", *SPLIT)), (2, 1, 2, "zero-bubble", SPLIT)]
 # What is the same in another format: to the same plan with one shard.
 HALF = [((1, 1, 2), "mixed", OVERLAP), ((1, 1, 4), "mixed", SPLIT), ((1, 2, 2), "bf16", ("--offload", *SPLIT))]
 
@@ -238,9 +239,9 @@ def main():
         check_report(tap, folder, "tiny", (1, 2, 2), "axonn", ("--precision", "mixed", "--offload", "--overlap-allreduce", *BUCKETS, *unfused))
         check_report(tap, folder, "tiny", (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "layer", *SPLIT, *unfused))
         check_report(tap, folder, "tiny", (2, 1, 2), "1f1b", (*OVERLAP, *unfused))
-        check_report(tap, folder, llama, (2, 1, 2), "1f1b", (*OVERLAP, "--recompute", "full", *half))
+        check_report(tap, folder, llama, (2, 1, 2), "1f1b", (*OVERLAP, "--recompute", "full", *SPLIT, *half))
         check_report(tap, folder, llama, (2, 1, 2), "1f1b", (*SPLIT, *half))
-        check_report(tap, folder, llama, (2, 1, 2), "zero-bubble-h2", (*SPLIT, *half))
+        check_report(tap, folder, llama, (2, 1, 2), "zero-bubble-h2", (*OVERLAP, *SPLIT, *half))
         check_report(tap, folder, llama, (3, 1, 2), "axonn", (*SPLIT, *half))
         check_report(tap, folder, "tiny", (2, 1, 2), "reverse-first-k", (*SPLIT, *unfused, "--deferred-layers", 1))
         check_report(tap, folder, llama, (2, 1, 2), "gpipe", ("--offload-activations", *SPLIT, *half))

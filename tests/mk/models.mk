@@ -14,6 +14,10 @@ $(BUILD)/obj/tests/fp16_portable.o: runtime/base/fp16.c runtime/base/fp16.h
 $(BUILD)/tests/test_fp16: $(call obj,tests/unit/test_fp16.c) $(BUILD)/obj/tests/fp16_portable.o $(call lib,models base)
 	$(TEST_LINK)
 
+TESTS += test_overlap
+$(BUILD)/tests/test_overlap: $(call obj,tests/unit/test_overlap.c) $(call lib,models base)
+	$(TEST_LINK)
+
 TESTS += test_shards
 $(BUILD)/tests/test_shards: $(call obj,tests/unit/test_shards.c) $(call lib,models base)
 	$(TEST_LINK)

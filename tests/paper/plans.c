@@ -47,6 +47,8 @@ static void draw_grid(uint64_t *seed, struct options *o, int gpus)
         o->dp = room > 1 ? 1 + (int)below(seed, room) : 1;
         o->order = below(seed, 3) == 0 ? ORDER_REPLICAS : ORDER_STAGES;
         o->sequence_parallel = o->tp > 1 && below(seed, 2);
+        uint64_t fork = *seed; /* all else is drawn as it was before there were pieces */
+        o->tp_overlap = o->tp > 1 ? ONE_OF(&fork, 1, 1, 2, 4) : 1;
 }
 
 static void draw_schedule(uint64_t *seed, struct options *o)
@@ -100,11 +102,12 @@ bool plans_contend(const struct options *o, const struct platform *p)
 void plans_describe(const struct options *o, char *text, size_t text_size)
 {
         snprintf(text, text_size,
-                 "%s s%d pp %d dp %d tp %d%s%s %s V%d%s L%d b%d m%lld rec %s off %d act %d zero %d overlap "
+                 "%s s%d pp %d dp %d tp %d%s o%d%s %s V%d%s L%d b%d m%lld rec %s off %d act %d zero %d "
+                 "overlap "
                  "%d clip %d "
                  "bucket %lldM split %d",
                  o->gpt.name, o->seq_len, o->pp, o->dp, o->tp, o->sequence_parallel ? " sp" : "",
-                 o->order == ORDER_REPLICAS ? " replicas" : "", policy_get(o->policy)->name,
+                 o->tp_overlap, o->order == ORDER_REPLICAS ? " replicas" : "", policy_get(o->policy)->name,
                  o->virtual_stages, o->blocking ? " blocking" : "", o->pipeline_limit, o->micro_batch_size,
                  (long long)(o->batch_size / o->dp / o->micro_batch_size), recompute_name(o->recompute),
                  o->offload, o->offload_activations, o->zero, o->overlap_allreduce, o->clip > 0,

@@ -34,13 +34,14 @@ static void random_plan(struct bench *bench, uint64_t *random)
         o->dp = 1 + (int)random_below(random, 2);
         o->tp = 1 << random_below(random, 3);
         o->sequence_parallel = o->tp > 1 && random_below(random, 2);
+        o->tp_overlap = o->tp > 1 ? 1 + (int)random_below(random, 4) : 1;
         o->policy = random_below(random, 2) ? POLICY_1F1B : POLICY_GPIPE;
         if (o->pp > 1 && random_below(random, 3) == 0) {
                 o->policy = POLICY_INTERLEAVED;
                 o->virtual_stages = 12 / o->pp / (1 + (int)random_below(random, 2));
                 if (o->virtual_stages < 2 || 12 % (o->virtual_stages * o->pp))
                         o->virtual_stages = 12 / o->pp;
-        } else if (o->tp == 1 && o->pp > 1 && random_below(random, 3) == 0) {
+        } else if (o->pp > 1 && random_below(random, 3) == 0) {
                 o->policy = POLICY_ZERO_BUBBLE;
         }
         o->dtype = random_below(random, 2) ? DTYPE_FP16 : DTYPE_FP32;

@@ -19,10 +19,12 @@ static void remember(struct driver_real *d, const struct op *op)
         if (op->serial >= d->capacity) {
                 d->capacity = 2 * op->serial + 16;
                 d->ops = realloc(d->ops, (size_t)d->capacity * sizeof *d->ops);
-                if (!d->ops)
+                d->events = realloc(d->events, (size_t)d->capacity * sizeof *d->events);
+                if (!d->ops || !d->events)
                         abort();
         }
         d->ops[op->serial] = *op;
+        d->events[op->serial] = 1;
 }
 
 /* ---- copies ---- */
@@ -386,7 +388,7 @@ static void issue_rows(struct driver_real *d, const struct nn_collective *what, 
         const int64_t shards = plan_group(&d->plan, d->net->rank, GROUP_TENSOR).size,
                       rows = what->elements / what->width / shards,
                       bytes = what->width * (what->dtype == DTYPE_FP32 ? (int64_t)sizeof(real) : 2);
-        d->ops[token].count = what->pieces;
+        d->events[token] = what->pieces;
         for (int i = 0; i < what->pieces; i++) {
                 const int64_t first = rows_before_piece(rows, what->pieces, i),
                               count = rows_before_piece(rows, what->pieces, i + 1) - first;
@@ -408,7 +410,6 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
         const struct nn_collective *what = d->nn->collective;
         const enum net_type type = type_of(what->dtype);
         d->ops[op->serial].more = true;
-        d->ops[op->serial].count = 1;
         switch (what->kind) {
         case KERNEL_TENSOR_ALL_GATHER:
         case KERNEL_TENSOR_REDUCE_SCATTER:
@@ -517,7 +518,7 @@ static void issue_decision(struct driver_real *d, const struct op *op)
                 net->ireceive(d->net, NULL, 0, shards.first, NET_TAG_DECISION, op->serial);
                 return;
         }
-        d->ops[op->serial].count = shards.size - 1;
+        d->events[op->serial] = shards.size - 1;
         for (int i = 1; i < shards.size; i++)
                 net->isend(d->net, NULL, 0, shards.first + i * shards.stride, NET_TAG_DECISION,
                            core_decision_number(&d->plan, op), op->serial);
@@ -581,6 +582,7 @@ struct driver driver_real(struct driver_real *d)
 void driver_real_free(struct driver_real *d)
 {
         free(d->ops);
+        free(d->events);
 }
 
 /* ---- completions ---- */
@@ -608,8 +610,7 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
                 check_overflow(d, token);
                 return;
         }
-        const bool several = d->ops[token].kind == OP_DECISION || d->ops[token].kind == OP_TENSOR;
-        if (several && --d->ops[token].count > 0)
+        if (--d->events[token] > 0)
                 return;
         struct op done = d->ops[token];
         if (done.kind == OP_DECISION && plan_shard(&d->plan, d->net->rank) > 0)

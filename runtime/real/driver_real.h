@@ -36,6 +36,7 @@ struct driver_real {
         /* Operations under way, indexed by their serial, which is also the token of their event or
          * request. */
         struct op *ops;
+        int *events; /* of each: how many of its events or requests have still to complete */
         int capacity;
         int injecting; /* token of the copy that writes an infinity, or -1 */
         /* Of spread experts: the largest share of a layer's rows that a rank had, as a multiple of an even

@@ -156,8 +156,8 @@ struct program {
         int shards; /* of a grid: along y */
         int shards_x, shards_z;
         bool sequence_parallel;
-        int pieces;             /* of rows of tokens, into which products of shards are cut: program_overlap */
-        int expert_ranks;       /* over which experts are spread; 1: this rank has them all */
+        int pieces;       /* of rows of tokens, into which products of shards are cut: program_overlap */
+        int expert_ranks; /* over which experts are spread; 1: this rank has them all */
         double expert_capacity; /* see struct work */
         int context_ranks;      /* that have parts of the same sequences; 1: this rank has all of each */
         bool context_gathers;   /* keys of all ranks are gathered; else they go from rank to rank in a ring */

@@ -2,6 +2,7 @@
 """`ranvier validate`: tables in both spellings, errors that are what simulate says against what the table says, what
 was fitted on what, whether the best plan is found."""
 import csv
+import glob
 import json
 import os
 import re
@@ -163,32 +164,36 @@ def check_presets(tap, folder):
            "each source has its errors", out)
 
 
-def check_sharded(tap, folder):
-    """The sharded runs are told, not held to anything; all of them are predicted, and quickly, because replicas fold."""
-    out_csv = os.path.join(folder, "sharded.csv")
-    table = os.path.join(TREE, "sim", "tables", "sharded.csv")
-    status, out, err = ranvier.run(["validate", "--summary", "--table", table, "--csv", out_csv])
+def inside(rows):
+    """How many measured figures lie in their intervals."""
+    return sum(float(row["predicted_low"]) <= float(row["measured_high"]) and float(row["measured_low"]) <= float(row["predicted_high"])
+               for row in rows)
+
+
+def runs_of(table):
     with open(table) as file:
-        runs = sum(not line.startswith("#") for line in file) - 1
-    tap.ok(status == 0 and len(rows_of(out_csv)) == runs and "not predicted" not in out,
-           f"all {runs} published sharded runs are predicted", f"{out}{err}")
+        return sum(not line.startswith("#") for line in file) - 1
 
 
-def check_published(tap, folder):
-    """What README says of the published runs; AxoNN's are told, not held to anything."""
-    out_csv = os.path.join(folder, "published.csv")
-    table = os.path.join(TREE, "sim", "tables", "published.csv")
-    status, out, err = ranvier.run(["validate", "--table", table, "--csv", out_csv], timeout=1800)
-    rows = rows_of(out_csv) if status == 0 else []
+def check_tables(tap, folder):
+    """Of all tables, what README says of the published runs; AxoNN's and sharded ones are told, not held to anything."""
+    out_csv = os.path.join(folder, "tables.csv")
+    status, out, err = ranvier.run(["validate", "--csv", out_csv], timeout=1800)
+    of = {name: [] for name in glob.glob(os.path.join(TREE, "sim", "tables", "*.csv"))}
+    for row in rows_of(out_csv) if status == 0 else []:
+        of[row["table"]].append(row)
+    tap.ok("not predicted" not in out and all(len(rows) == runs_of(name) for name, rows in of.items()),
+           "every run of every table is predicted", f"{out}{err}")
+    rows = of[os.path.join(TREE, "sim", "tables", "published.csv")]
     errors = [abs(float(row["error"])) for row in rows]
-    fitted = [row["plan"] for row in rows if row["fitted"] == "yes"]
     tap.ok(len(rows) == 14 and sum(errors) / 14 <= 0.05 and max(errors) <= 0.10,
            "published runs: mean error at most 5 %, worst at most 10 %", err + out)
     tap.ok(all(row["fits"] == "yes" for row in rows), "every published run fits its GPUs", out)
-    inside = sum(float(row["predicted_low"]) <= float(row["measured_high"]) and
-                 float(row["measured_low"]) <= float(row["predicted_high"]) for row in rows)
-    tap.ok(inside >= 12 and re.search(rf"^intervals +{inside} of 14 measured figures lie in the interval of nine in ten", out, re.M),
-           "at least 12 of the 14 lie in their intervals, and how many do is said", f"{inside}\n{out}")
+    tap.ok(inside(rows) >= 12, "at least 12 of the 14 lie in their intervals", inside(rows))
+    with_interval = [row for rows in of.values() for row in rows if row["predicted_low"]]
+    tap.ok(re.search(rf"^intervals +{inside(with_interval)} of {len(with_interval)} measured figures lie in the interval of nine in ten", out, re.M),
+           "and how many of all do is said", out)
+    fitted = [row["plan"] for row in rows if row["fitted"] == "yes"]
     tap.ok(len(fitted) == 3, "of them, two A100 runs and one V100 run were fitted on", str(fitted))
 
 
@@ -202,8 +207,8 @@ def main():
         check_own_spelling(tap, folder, seconds)
         check_memory(tap, folder)
         check_presets(tap, folder)
-        check_sharded(tap, folder)
-        check_published(tap, folder)
+        if not ranvier.SANITIZED:  # minutes there; fold.py and simulate.sh run the same worlds
+            check_tables(tap, folder)
     tap.end()
 
 

@@ -366,7 +366,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .blocking = o->blocking,
                 .overlap_allreduce = o->overlap_allreduce && replicas > 1,
                 .zero = replicas > 1 ? o->zero : 0, /* one replica shares with nobody */
-                .sharers = o->zero >= 2 && o->shard_replicas < replicas ? o->shard_replicas : 0,
+                .sharers = o->zero >= 1 && o->shard_replicas < replicas ? o->shard_replicas : 0,
                 .reduce_fp32 = o->reduce_fp32 && replicas > 1,
                 .unit_layers = o->unit_layers,
                 .prefetch = o->prefetch,

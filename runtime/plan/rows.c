@@ -726,12 +726,15 @@ static const struct flag flags[] = {
                     .unpaired = true})},
         {.name = "shard-replicas", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, shard_replicas),
          FROM(1, LARGEST_GRID), .report = REPORT_IF_SET,
-         .help = "With --zero 2 and 3, hybrid shards (HSDP): groups of N replicas of neighbouring numbers share parameters, and "
+         .help = "With --zero, in groups: N replicas of neighbouring numbers share. With 1 they share the optimizer, and gradients are "
+                 "summed over all replicas; with 2 and 3, hybrid shards (HSDP), they share parameters, and "
                  "replicas of different groups sum what they have alike once a batch, unit by unit beside its last backward "
                  "(default: all replicas share); N must divide D",
          .sweep = SWEEP_FIXED,
-         CONFLICTS({{{"shard-replicas", ABOVE, 0}, {"zero", BELOW, 2}}, .code = RV_EPLAN,
-                    .sentence = "{shard-replicas} is for --zero 2 and 3, which share gradients", .unpaired = true})},
+         CONFLICTS({{{"shard-replicas", ABOVE, 0}, {"zero", BELOW, 1}}, .code = RV_EPLAN,
+                    .sentence = "{shard-replicas} is for --zero 1, 2 and 3, with which replicas share", .unpaired = true},
+                   {{{"shard-replicas", ABOVE, 0}, {"ep", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "{shard-replicas} with {ep} is not built yet"})},
         {.name = "reduce-dtype", .argument = "DTYPE", .scope = FLAG_OF_MANY, AT(STORE_BOOL, reduce_fp32),
          .names = reduced_dtypes, .report = REPORT_IF_CHANGED,
          .help = "With --zero 2 and 3 in mixed or bf16 precision: what gradients are reduced in, and kept in from micro-batch "

@@ -463,19 +463,18 @@ static void issue_unit_collective(struct driver_real *d, const struct op *op)
 /* Whether other ranks have the gradients that this one has the norm of, and count them. */
 static bool counted_elsewhere(const struct plan *plan, int rank)
 {
-        if (plan->zero == 1)
+        if (plan->zero == 1 && !plan_hybrid(plan))
                 return false;
         return plan_replica(plan, rank) >=
-               (plan->zero >= 2 ? plan_share_ranks(plan) : plan_expert_ranks(plan));
+               (plan->zero >= 1 ? plan_share_ranks(plan) : plan_expert_ranks(plan));
 }
 
 static void issue_collective(struct driver_real *d, const struct op *op)
 {
-        static const enum net_group groups[] = {[GROUP_EMBEDDING] = NET_EMBEDDING,
-                                                [GROUP_DATA] = NET_DATA,
-                                                [GROUP_TENSOR] = NET_TENSOR,
-                                                [GROUP_EXPERT_DATA] = NET_EXPERT_DATA,
-                                                [GROUP_SHARE_DATA] = NET_SHARE_DATA};
+        static const enum net_group groups[] = {
+                [GROUP_EMBEDDING] = NET_EMBEDDING, [GROUP_DATA] = NET_DATA,
+                [GROUP_TENSOR] = NET_TENSOR,       [GROUP_EXPERT_DATA] = NET_EXPERT_DATA,
+                [GROUP_SHARERS] = NET_SHARERS,     [GROUP_SHARE_DATA] = NET_SHARE_DATA};
         const struct net_ops *net = d->net->ops;
         double *scalars = d->nn->scalars;
         if (op->gathered >= 0 || op->reduced >= 0) {

@@ -61,7 +61,7 @@ int64_t core_update_parameters(const struct plan *plan, int64_t parameters)
 /* Zero 2 and 3 sum gradients unit by unit, in the pipeline, which leaves the shares of several groups. */
 static bool sums_chunks(const struct plan *plan)
 {
-        return plan->dp > 1 && (!gather_planned(plan) || plan_hybrid(plan));
+        return plan->dp > 1 && (!gather_planned(plan) || plan_sums_shares(plan));
 }
 
 int optimizer_chunks(const struct plan *plan, const struct core_stage *part)
@@ -141,11 +141,13 @@ static struct op replicated_sum(const struct core *core)
                    (struct region_range){core->replicated_offset, core->replicated_count, 0});
 }
 
-/* A chunk over the ranks of its region's group. */
+/* A chunk over the ranks that sum it, or share it. */
 static struct op whole_chunk(const struct core *core, enum op_kind kind, int chunk)
 {
         const struct regions *r = &core->optimizer.regions;
-        struct op op = sum(core, kind, regions_region(r, chunk)->group, regions_chunk(r, chunk));
+        const struct region *region = regions_region(r, chunk);
+        struct op op = sum(core, kind, kind == OP_ALL_GATHER ? region->sharers : region->group,
+                           regions_chunk(r, chunk));
         op.bucket = chunk;
         return op;
 }
@@ -164,7 +166,7 @@ static struct op share_sum(const struct core *core, int chunk)
 /* Whether chunks are summed, and updated, in the order in which the last backward makes gradients final. */
 static bool from_behind(const struct plan *plan)
 {
-        return overlap_planned(plan) || plan_hybrid(plan);
+        return overlap_planned(plan) || plan_sums_shares(plan);
 }
 
 /* The nth in order. */
@@ -172,9 +174,10 @@ static struct op chunk_sum(const struct core *core, int nth)
 {
         const struct plan *plan = &core->plan;
         const int chunk = from_behind(plan) ? regions_chunk_from_behind(&core->optimizer.regions, nth) : nth;
-        if (plan_hybrid(plan))
+        if (plan_sums_shares(plan))
                 return share_sum(core, chunk);
-        return whole_chunk(core, plan->zero == 1 ? OP_REDUCE_SCATTER : OP_ALLREDUCE, chunk);
+        return whole_chunk(core, plan->zero == 1 && !plan_hybrid(plan) ? OP_REDUCE_SCATTER : OP_ALLREDUCE,
+                           chunk);
 }
 
 static struct op whole_stage(const struct core *core, enum op_kind kind)
@@ -252,7 +255,7 @@ static bool is_final(struct core *core, const struct op *chunk)
         const struct regions *r = &core->optimizer.regions;
         if (core_pipeline_done(core))
                 return true;
-        if (plan_hybrid(&core->plan))
+        if (plan_sums_shares(&core->plan))
                 return gather_reduced(core, unit_of(core, chunk->bucket));
         const bool common = r->common && regions_region(r, chunk->bucket) == &r->region[REGION_COMMON];
         return !common && chunk->offset >= core->optimizer.final;
@@ -283,7 +286,7 @@ static bool next_collective(struct core *core, struct op *op)
                 o->replicated_issued = true;
                 return true;
         }
-        if (!o->replicated_done || (o->checks_done < o->checks && !plan_hybrid(&core->plan)))
+        if (!o->replicated_done || (o->checks_done < o->checks && !plan_sums_shares(&core->plan)))
                 return false;
         if (next_sum(core, op))
                 return true;
@@ -383,7 +386,8 @@ static bool next_compute(struct core *core, struct op *op)
                 return false;
         const bool summed = o->chunks_done == o->chunks, final = o->overflow_known && o->replicated_done &&
                                                                  summed && o->exchanges_done == o->exchanges;
-        if (o->checks_issued < o->checks && (!o->replicated_done || (plan_hybrid(&core->plan) && !summed))) {
+        if (o->checks_issued < o->checks &&
+            (!o->replicated_done || (plan_sums_shares(&core->plan) && !summed))) {
                 return false;
         } else if (o->checks_issued < o->checks) {
                 *op = nth_check(core, o->checks_issued++);
@@ -423,7 +427,7 @@ static bool next_copy(struct core *core, struct op *op)
 /* Blocking, gradients hold up all else until they are reduced, and what groups sum follows the pipeline. */
 static bool sums_early(const struct plan *plan)
 {
-        return overlap_planned(plan) || (plan_hybrid(plan) && !plan->blocking && !plan->forward_only);
+        return overlap_planned(plan) || (plan_sums_shares(plan) && !plan->blocking && !plan->forward_only);
 }
 
 bool optimizer_next(struct core *core, struct op *op)

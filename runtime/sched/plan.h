@@ -85,7 +85,8 @@ struct plan {
          * backward of the batch reduces them; else after each. */
         int unit_layers, prefetch;
         enum plan_gathered gathered;
-        /* ZeRO-2 and 3, hybrid shards: how many neighbouring replicas share; it divides dp. 0: all. */
+        /* ZeRO in groups: how many neighbouring replicas share; it divides dp. 0: all. With ZeRO-2 and 3
+         * these are hybrid shards. */
         int sharers;
         /* ZeRO-2 and 3, of gradients that are made in 16 bits: a unit's are widened when its backward is
          * over, and reduced, and kept from micro-batch to micro-batch, in fp32. */
@@ -169,8 +170,8 @@ static inline int64_t plan_written_bytes(const struct plan *plan, int64_t parame
                (plan->offload_parameters ? parameters * plan->element_bytes : 0);
 }
 
-/* ZeRO-2 and 3: returns how many replicas, of neighbouring numbers, have all shares of the parameters
- * together: all or, with hybrid shards, plan.sharers of them; then other replicas have the same shares. */
+/* ZeRO: returns how many replicas, of neighbouring numbers, have all shares together: all or, in groups,
+ * plan.sharers of them; then other replicas have the same shares. */
 static inline int plan_share_ranks(const struct plan *plan)
 {
         return plan->sharers > 0 ? plan->sharers : plan->dp;
@@ -178,6 +179,12 @@ static inline int plan_share_ranks(const struct plan *plan)
 static inline bool plan_hybrid(const struct plan *plan)
 {
         return plan_share_ranks(plan) < plan->dp;
+}
+/* Whether replicas of different groups sum their shares, of what each group has reduced (ZeRO-2 and 3; with
+ * ZeRO-1 all replicas sum all). */
+static inline bool plan_sums_shares(const struct plan *plan)
+{
+        return plan->zero >= 2 && plan_hybrid(plan);
 }
 
 /* Returns the bytes of one gradient in a collective of replicas. */

@@ -14,17 +14,20 @@ static bool is_shared(const struct plan *plan)
         return plan->zero == 1 || plan->zero == 2;
 }
 
-/* The parameters [offset, offset + count), and how ZeRO shares them among a group. */
+/* The parameters [offset, offset + count), and how ZeRO shares them among a group: the one that sums them, or
+ * with ZeRO-1 in groups a part of it. */
 static struct region region_of(const struct plan *plan, int64_t offset, int64_t count, enum op_group group,
                                int replica)
 {
         const bool shared = is_shared(plan);
+        const enum op_group sharers = plan->zero == 1 && plan_hybrid(plan) ? GROUP_SHARERS : group;
         return (struct region){.offset = offset,
                                .count = count,
                                .chunk = core_chunk_parameters(plan),
                                .group = group,
-                               .parts = shared ? plan_sharers(plan, group) : 1,
-                               .part = shared ? plan_sharer(plan, group, replica) : 0};
+                               .sharers = sharers,
+                               .parts = shared ? plan_sharers(plan, sharers) : 1,
+                               .part = shared ? plan_sharer(plan, sharers, replica) : 0};
 }
 
 /* Whether the unit has the embedding that first and last stage share. */
@@ -64,7 +67,7 @@ static struct regions regions_of_units(const struct plan *plan, const struct cor
 
 struct regions regions_of(const struct plan *plan, const struct core_stage *stage)
 {
-        if (plan->zero == 2 || plan_hybrid(plan))
+        if (plan->zero == 2 || plan_sums_shares(plan))
                 return regions_of_units(plan, stage);
         const bool first = stage->stage == 0, last = stage->stage == plan->pp - 1;
         const bool shared = plan->tied && plan->pp > 1 && (first || last);

@@ -13,7 +13,8 @@
  *
  * With ZeRO-1 (Rajbhandari et al. 2020) the replicas share the optimizer's work and state: the gradients of a
  * chunk are reduce-scattered, each replica updates its part of the chunk, and the weights are all-gathered.
- * Without it a chunk has one part, which every replica updates.
+ * Without it a chunk has one part, which every replica updates. In groups (plan.sharers) the gradients are
+ * all-reduced over all replicas, and each group shares the update and gathers the weights.
  *
  * With ZeRO-2 a chunk is a unit of gather.c, and so are offsets: units lie one behind the other here. With
  * hybrid shards of ZeRO-3 a chunk is the replica's share of a unit. */
@@ -26,9 +27,11 @@
 struct region {
         int64_t offset, count, chunk;
         enum op_group group; /* the ranks over which its gradients are summed */
-        bool exchanged;      /* afterwards they are summed over the first and the last stage too, with ZeRO-2
-                              * the last plan.embedding_parameters of them */
-        /* Into how many parts a chunk is split, one for each rank of the group with ZeRO-1 and 2 and
+        /* With ZeRO-1 and 2 those that share it: the same ones, or with ZeRO-1 in groups some of them. */
+        enum op_group sharers;
+        bool exchanged; /* afterwards they are summed over the first and the last stage too, with ZeRO-2
+                         * the last plan.embedding_parameters of them */
+        /* Into how many parts a chunk is split, one for each rank of the sharers with ZeRO-1 and 2 and
          * otherwise 1, and which of them is this replica's. */
         int parts, part;
 };

@@ -308,7 +308,7 @@ static bool lane_used(const struct sim_world *world, int stage, enum op_lane lan
         case LANE_DECISION:
                 return core_decides(&world->plan, stage);
         case LANE_SHARES:
-                return plan_hybrid(&world->plan);
+                return plan_sums_shares(&world->plan);
         default:
                 return true;
         }

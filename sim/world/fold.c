@@ -92,7 +92,9 @@ static const char *obstacle_in_sums(const struct platform *p, const struct plan 
         const int64_t experts = plan->ep > 1 ? partition_expert_parameters(&options->gpt, &stage) : 0;
         const int64_t parameters = partition_parameters(&options->gpt, &stage) - experts;
         const int64_t chunk = plan->bucket_parameters * plan->allreduce_buckets;
-        const enum collective_kind sum = plan->zero == 1 ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALLREDUCE;
+        const bool groups = plan->zero == 1 && plan_hybrid(plan);
+        const enum collective_kind sum =
+                plan->zero == 1 && !groups ? COLLECTIVE_REDUCE_SCATTER : COLLECTIVE_ALLREDUCE;
         const struct {
                 enum op_group group;
                 enum collective_kind kind;
@@ -101,13 +103,14 @@ static const char *obstacle_in_sums(const struct platform *p, const struct plan 
                     {GROUP_DATA, sum, plan->zero >= 2 ? 0 : parameters % chunk},
                     {GROUP_EXPERT_DATA, sum, min_int64(experts, chunk)},
                     {GROUP_EXPERT_DATA, sum, experts % chunk},
+                    {GROUP_SHARERS, COLLECTIVE_ALL_GATHER, groups ? min_int64(parameters, chunk) : 0},
                     {plan_unit_group(plan), COLLECTIVE_ALL_GATHER, plan->zero >= 2 ? parameters : 0}};
         for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
                 if (sums[i].parameters &&
                     !members_are_alike(p, plan_group(plan, 0, sums[i].group), sums[i].kind,
                                        sums[i].parameters * plan->element_bytes, options->dtype))
                         return along_trees;
-        return !plan_hybrid(plan) || shares_are_alike(p, plan, options) ? NULL : along_trees;
+        return !plan_sums_shares(plan) || shares_are_alike(p, plan, options) ? NULL : along_trees;
 }
 
 /* Replicas that exchange rows of experts must send and receive alike: as many rows, to as many in their node.

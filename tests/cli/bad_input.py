@@ -140,7 +140,7 @@ CASES = [
     train("a stage of zero that there is not", "--zero 4"),
     train("zero 3 on a GPU", "--zero 3 --device cuda"),
     train("units of zero 3 without it", "--unit-layers 2"),
-    train("hybrid shards without zero 3", "--zero 1 --shard-replicas 1"),
+    train("groups that share nothing", "--zero 0 --shard-replicas 1"),
     simulate("hybrid shards that do not divide", "--pp 1 --dp 2 --zero 3 --shard-replicas 3"),
     train("gathered ahead without zero 3", "--zero 1 --prefetch 2"),
     train("weights that stay without zero 3", "--reshard-after-forward off"),

@@ -243,6 +243,24 @@ def fetches(trace, batch):
     return found
 
 
+def check_groups(tap, folder):
+    """ZeRO-1 in groups: gradients are summed over all replicas, so the bits are those of --zero 0; each group of two has all of the optimizer."""
+    trace = os.path.join(folder, "trace.json")
+    for pp, flags in ((1, ["--precision", "bf16", "--clip", 0.1, "--overlap-allreduce"]), (2, ["--precision", "mixed", "--offload", "--schedule", "1f1b"])):
+        plan, groups = ["--pp", pp, *BUCKETS, *flags], ["--zero", 1, "--shard-replicas", 2]
+        whole, shared = trained(folder, "tiny", 4, *plan), trained(folder, "tiny", 4, *plan, *groups)
+        tap.ok(whole[0] and whole == shared, f"{pp} x 4 {' '.join(map(str, flags + groups))}: the losses and the checkpoint of --zero 0, bit for bit", f"{whole[0]}\n{shared[0] or shared[1]}")
+    measured, err = train(folder, 1, 4, "--fusion", "off", *MIXED, *BUCKETS, *groups)
+    predicted, said = simulate(folder, "tiny", 1, 4, *SHAPE, "--seq-len", 64, *MIXED, *BUCKETS, *groups, "--trace", trace)
+    tap.ok(measured and predicted and holds(measured) == holds(predicted), "memory is predicted to the byte", err if not measured else f"{said}{holds(measured)}\n{predicted and holds(predicted)}")
+    parameters, chunk, kinds = 4 * (12 * 32 * 32 + 13 * 32) + (256 + 64) * 32 + 2 * 32, 18000, ("all-reduce", "all-gather")
+    halves = sum(-(-min(chunk, parameters - at) // 2) for at in range(0, parameters, chunk))
+    tap.ok(measured and optimizer_bytes(measured) == 4 * ((4 * halves + 63) // 64 * 64), "a replica has half of each chunk's optimizer", f"{measured and measured['ranks'][0]}\n{halves}")
+    moved = {kind: sum(event["args"]["bytes"] for event in json.load(open(trace))["traceEvents"] if event.get("ph") == "X" and event["pid"] == 0 and
+                       event["args"]["batch"] == 0 and event["args"]["kind"] == kind) for kind in kinds}
+    tap.ok(moved == {kind: 2 * parameters for kind in kinds}, "all gradients are summed, all weights gathered", f"{moved}")
+
+
 def weights(path):
     """The bytes behind the header."""
     data = read(path)
@@ -361,6 +379,7 @@ def main():
         check_bits(tap, folder)
         check_reduced_in_fp32(tap, folder)
         check_offloaded_parameters(tap, folder)
+        check_groups(tap, folder)
         check_gathered(tap, folder)
         check_units(tap, folder)
         check_between_groups(tap, folder)

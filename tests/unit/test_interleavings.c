@@ -1012,6 +1012,34 @@ static void no_interleaving_of_reduced_units_deadlocks(void **state)
         assert_true(states > 10000);
 }
 
+/* Zero 1 in groups of two of four replicas, which sum all gradients and gather weights in their groups; and
+ * of one of two, in every order. */
+static void no_interleaving_of_updates_that_groups_share_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 16; variant++) {
+                struct plan plan = small_plan();
+                plan.zero = 1;
+                plan.sharers = variant & 1 ? 2 : 1;
+                plan.dp = 2 * plan.sharers;
+                plan.mixed = plan.offload = variant & 2;
+                plan.clip = variant & 4;
+                plan.overlap_allreduce = variant & 8;
+                plan.micro_batches = 2;
+                plan.bucket_parameters = plan.offload ? 6 : 2;
+                plan.allreduce_buckets = 1;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 5,
+                                                     .ranks = plan.dp,
+                                                     .alone = -1,
+                                                     .all_orders = plan.sharers == 1,
+                                                     .overflow = plan.mixed && plan.clip});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
 /* Zero 3 with shares of weights in host memory: a reduction waits for fetches that it does not need, so that
  * its place among the collectives is the same on every replica. */
 static void no_interleaving_of_fetched_shares_deadlocks(void **state)
@@ -1087,6 +1115,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_of_shards_or_sequences_deadlocks),
                 cmocka_unit_test(no_interleaving_of_gathered_units_deadlocks),
                 cmocka_unit_test(no_interleaving_of_reduced_units_deadlocks),
+                cmocka_unit_test(no_interleaving_of_updates_that_groups_share_deadlocks),
                 cmocka_unit_test(no_interleaving_of_fetched_shares_deadlocks),
                 cmocka_unit_test(no_interleaving_of_hybrid_shards_deadlocks),
         };

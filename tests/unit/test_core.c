@@ -13,7 +13,11 @@
 
 #include <cmocka.h>
 
+#ifdef __SANITIZE_ADDRESS__
+enum { PLANS = 3000, SEED = 20221101 }; /* each takes three times as long there */
+#else
 enum { PLANS = 12000, SEED = 20221101 };
+#endif
 
 static uint64_t random_next(uint64_t *state)
 {
@@ -237,7 +241,7 @@ static void every_property_holds_over_random_plans_and_durations(void **state)
         print_message("# %d plans from seed %d, %d of them with experts and %d with sequences spread over "
                       "replicas\n",
                       PLANS, SEED, spread, parted);
-        assert_true(spread >= 500 && parted >= 500);
+        assert_true(spread >= PLANS / 24 && parted >= PLANS / 24);
 }
 
 static void the_same_input_gives_the_same_decisions(void **state)

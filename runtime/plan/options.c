@@ -194,12 +194,14 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                 rc = gpt_check_experts(&o->gpt, o->ep, err);
         if (rc)
                 return rc;
-        if (o->dp % o->ep)
-                return rv_fail(
-                        err, RV_EPLAN,
-                        "--ep %d does not divide --dp %d: experts are spread over replicas, which have "
-                        "tokens of their own",
-                        o->ep, o->dp);
+        if (options_replicas(o) % o->ep)
+                return rv_fail(err, RV_EPLAN,
+                               o->cp > 1
+                                       ? "--ep %d does not divide --dp %d x --cp %d: experts are spread over "
+                                         "replicas, which have tokens of their own"
+                                       : "--ep %d does not divide --dp %d: experts are spread over replicas, "
+                                         "which have tokens of their own",
+                               o->ep, o->dp, o->cp);
         rc = check_context(o, err);
         if (rc)
                 return rc;

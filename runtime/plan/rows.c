@@ -455,7 +455,7 @@ static const struct flag flags[] = {
         {.name = "ep", .argument = "E", .scope = FLAG_OF_ONE, AT(STORE_INT, ep), FROM(1, LARGEST_GRID),
          .help = "Of a mixture of experts: over how many replicas, of neighbouring numbers, the experts of each layer "
                  "are spread (default 1: each replica has them all); tokens go to them and come back by all-to-alls. "
-                 "It must divide D and the model's experts",
+                 "It must divide the replicas, D or D x C, and the model's experts",
          LIST(.argument = "E,E,...", .help = "Replicas over which experts are spread (default 1)",
               .all = VALUES(1, 2, 4, 8), .megatron = VALUES(1, 2, 4, 8), .matters = has_experts,
               .label = "ep %s"),
@@ -488,8 +488,6 @@ static const struct flag flags[] = {
                    {{{"cp", ABOVE, 1}, {"fusion", IS, FUSION_OFF}}, .code = RV_ENOTBUILT,
                     .sentence = "--fusion off with --cp above 1 is not built: attention by parts of a sequence is a "
                                 "fused kernel"},
-                   {{{"cp", ABOVE, 1}, {"ep", ABOVE, 1}}, .code = RV_ENOTBUILT,
-                    .sentence = "--ep with --cp above 1 is not built yet"},
                    {{{"cp", ABOVE, 1}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "{zero} with --cp above 1 is not built yet"})},
         {.name = "cp-exchange", .argument = "HOW", .scope = FLAG_OF_MANY, AT(STORE_INT, cp_exchange),

@@ -34,6 +34,8 @@ PLANS = [
 HALF = [((1, 1, 1), (1, 4, 1), "mixed", ("--cp", 4)), ((1, 1, 1), (1, 4, 1), "mixed", ("--cp", 4, *GATHERED)), ((1, 2, 1), (1, 4, 1), "bf16", ("--cp", 2, "--offload"))]
 LIKE_LLAMA = ["a Llama with biases and scaled positions", "a Qwen2", "a Qwen3", "a DeepSeek-V3", "a DeepSeek-V3 whose queries are whole"]
 LIKE_LLAMA_PLANS = [(1, 1, 1, "axonn", ("--cp", 4)), (2, 1, 2, "1f1b", ("--cp", 2, *SPLIT))]
+# Of those with experts, which are spread over ranks of one sequence, or of several, too.
+EXPERT_PLANS = [(1, 1, 1, "axonn", ("--cp", 4, "--ep", 2)), (2, 2, 1, "1f1b", ("--cp", 2, "--ep", 4, "--zero", 1, "--recompute", "full", *GATHERED))]
 
 
 def gpt_of(folder):
@@ -52,7 +54,7 @@ def compare(tap, folder, name, model, plans, reference):
 
 
 def compare_routed(tap, folder, name, model):
-    for pp, dp, tp, schedule, more in LIKE_LLAMA_PLANS:
+    for pp, dp, tp, schedule, more in LIKE_LLAMA_PLANS + EXPERT_PLANS:
         def both(*seed):
             return (shards.train(folder, model, (pp, dp, tp), schedule, *more, *seed), shards.train(folder, model, (1, 1, 1), "axonn", *seed))
         difference = shards.worst_of_routed(both, TOLERANCE)
@@ -85,6 +87,7 @@ def main():
             model = shards.llama_of(folder, **shards.LIKE_LLAMA[name])
             if "n_routed_experts" in shards.LIKE_LLAMA[name]:
                 compare_routed(tap, folder, name, model)
+                shards.check_report(tap, folder, model, (1, 2, 1), "axonn", ("--cp", 2, "--ep", 4, "--precision", "mixed"))
             else:
                 compare(tap, folder, name, model, LIKE_LLAMA_PLANS, shards.train(folder, model, (1, 1, 1), "axonn"))
         llama = shards.llama_of(folder)

@@ -23,11 +23,11 @@ static void end_layers(void *context, int rank, struct op *op)
 }
 
 /* A pass in which replicas exchange goes on to its last part. */
-static void end_part(struct op *op, enum op_group group)
+static void end_part(struct op *op, enum op_group group, int parts)
 {
         if (!op_of_pass(op))
                 return;
-        op->more = op->kind == OP_TENSOR || op->segment + 1 < PAPER_PARTS;
+        op->more = op->kind == OP_TENSOR || op->segment + 1 < parts;
         op->group = group;
 }
 
@@ -35,17 +35,24 @@ static void end_part(struct op *op, enum op_group group)
 static void end_expert_parts(void *context, int rank, struct op *op)
 {
         (void)context, (void)rank;
-        end_part(op, GROUP_EXPERTS);
+        end_part(op, GROUP_EXPERTS, PAPER_PARTS);
 }
 
 static void end_context_parts(void *context, int rank, struct op *op)
 {
         end_layers(context, rank, op);
-        end_part(op, GROUP_CONTEXT);
+        end_part(op, GROUP_CONTEXT, PAPER_PARTS);
         if (!op_of_pass(op) || op->kind == OP_TENSOR)
                 return;
         op->beside = op->segment == 0;
         op->joins = op->segment == 1;
+}
+
+/* Keys of sequences as above, and then experts' tokens. */
+static void end_context_and_expert_parts(void *context, int rank, struct op *op)
+{
+        end_context_parts(context, rank, op);
+        end_part(op, op->segment == PAPER_PARTS - 1 ? GROUP_EXPERTS : GROUP_CONTEXT, PAPER_PARTS + 1);
 }
 
 int64_t paper_expert_parameters(const struct plan *plan, int64_t parameters)
@@ -71,6 +78,7 @@ struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters,
                                     paper_seconds_fn *seconds, paper_watch_fn *issued,
                                     paper_watch_fn *completed, void *context)
 {
+        const bool experts = plan_expert_ranks(plan) > 1, sequences = plan_context_ranks(plan) > 1;
         struct core_stage *stages = calloc((size_t)plan->pp, sizeof *stages);
         assert(stages);
         for (int i = 0; i < plan->pp; i++)
@@ -81,17 +89,18 @@ struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters,
                                             .embedded_bytes = PAPER_EMBEDDED_BYTES,
                                             .head_bytes = PAPER_HEAD_BYTES,
                                             .units = paper_units(plan, i)};
-        struct paper *paper = paper_new(
-                &(struct paper_setting){.plan = plan,
-                                        .stages = stages,
-                                        .eager = eager,
-                                        .physics = {.seconds = seconds,
-                                                    .fill = plan_expert_ranks(plan) > 1    ? end_expert_parts
-                                                            : plan_context_ranks(plan) > 1 ? end_context_parts
-                                                                                           : end_layers,
-                                                    .context = context},
-                                        .issued = issued,
-                                        .completed = completed});
+        struct paper *paper = paper_new(&(struct paper_setting){
+                .plan = plan,
+                .stages = stages,
+                .eager = eager,
+                .physics = {.seconds = seconds,
+                            .fill = experts && sequences ? end_context_and_expert_parts
+                                    : experts            ? end_expert_parts
+                                    : sequences          ? end_context_parts
+                                                         : end_layers,
+                            .context = context},
+                .issued = issued,
+                .completed = completed});
         assert(paper);
         free(stages);
         return paper;

@@ -165,9 +165,16 @@ static bool exchanges(const struct observer *o)
         return o->plan.ep > 1 || o->plan.cp > 1;
 }
 
-static enum op_group exchange_group(const struct observer *o)
+static bool exchanges_both(const struct observer *o)
 {
-        return o->plan.cp > 1 ? GROUP_CONTEXT : GROUP_EXPERTS;
+        return o->plan.ep > 1 && o->plan.cp > 1;
+}
+
+/* With both, rows of experts are exchanged behind the part that ends the ring. */
+static enum op_group exchange_group(const struct observer *o, const struct op *op)
+{
+        const bool rows = exchanges_both(o) && op->segment == PAPER_PARTS - 1;
+        return o->plan.cp > 1 && !rows ? GROUP_CONTEXT : GROUP_EXPERTS;
 }
 
 /* Between the replicas of which gradients of p are summed. */
@@ -1090,13 +1097,19 @@ static void issue_part(struct observer *o, int rank, const struct op *op)
         }
         expect(o, op->lane == (exchange ? LANE_TENSOR : LANE_COMPUTE) && vmb_of(o, op) == s->chain_vmb,
                "a pass that has begun goes on to its end");
-        if (o->plan.cp > 1) /* the middle one of three parts beside the one exchange, the last behind both */
+        if (exchanges_both(o) && s->chain > PAPER_PARTS)
+                expect(o,
+                       op->segment == (exchange ? PAPER_PARTS - 1 : PAPER_PARTS) &&
+                               exchange == (s->chain == PAPER_PARTS + 1),
+                       "rows of experts are exchanged behind a ring, and a part follows");
+        else if (o->plan.cp >
+                 1) /* the middle one of three parts beside the one exchange, the last behind both */
                 expect(o, op->segment == (exchange ? 0 : (s->chain + 1) / 2) && (s->chain == 1 || !exchange),
                        "a part is computed beside an exchange, and the next one when both are over");
         else
                 expect(o, op->segment == s->chain / 2 && exchange == s->chain % 2,
                        "parts and exchanges of a pass take turns");
-        expect(o, !exchange || op->group == exchange_group(o),
+        expect(o, !exchange || op->group == exchange_group(o, op),
                "replicas exchange with those that have all experts, or the rest of their sequences");
         if (exchange)
                 s->collectives[op->group] = (s->collectives[op->group] ^ (word + 1)) * 0x100000001B3u;
@@ -1105,7 +1118,8 @@ static void issue_part(struct observer *o, int rank, const struct op *op)
 static void complete_part(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
-        if (++s->chain < (o->plan.cp > 1 ? PAPER_PARTS + 1 : 2 * PAPER_PARTS - 1))
+        const int in_ring = PAPER_PARTS + 1, in_turn = 2 * PAPER_PARTS - 1;
+        if (++s->chain < (exchanges_both(o) ? in_ring + 2 : o->plan.cp > 1 ? in_ring : in_turn))
                 return;
         const struct op pass = with_range(op);
         s->chain = 0;

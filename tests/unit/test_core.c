@@ -143,13 +143,14 @@ static int spread_over(uint64_t *random, const struct plan *plan)
         return plan->dp == 4 && random_int(random, 0, 1) ? 2 : plan->dp;
 }
 
-/* Experts, or, of others, sequences. */
+/* Experts, of some sequences too, or, of others, sequences. */
 static void spread_plan(uint64_t *random, struct plan *plan)
 {
         if (random_int(random, 0, 1))
                 return;
         if (can_spread_experts(plan) && random_int(random, 0, 1)) {
                 plan->ep = spread_over(random, plan);
+                plan->cp = random_int(random, 0, 2) ? 1 : spread_over(random, plan);
                 plan->overlap_allreduce = plan->offload_activations = false;
         } else if (can_spread_sequences(plan)) {
                 plan->cp = spread_over(random, plan);

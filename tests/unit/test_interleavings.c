@@ -364,17 +364,19 @@ static int receive_alone(struct world *w, int d, int way)
 
 /* Of several shards, or with spread experts, a forward or backward has two parts, and what is done together
  * between them. With parts of sequences it has three, or of one stage four: those between compute beside what
- * is done together, and the last one when that is over. */
+ * is done together, and the last one when that is over. With experts as well, rows are exchanged behind
+ * that, and a fourth part follows. */
 static void fill_part(const struct search *s, struct op *op)
 {
-        const bool computes = op->kind == OP_FORWARD || op->kind == OP_BACKWARD, ring = s->plan.cp > 1;
-        const int last = !ring ? 1 : s->plan.pp == 1 ? 3 : 2;
+        const bool computes = op->kind == OP_FORWARD || op->kind == OP_BACKWARD, ring = s->plan.cp > 1,
+                   rows = ring && s->plan.ep > 1;
+        const int last = !ring ? 1 : s->plan.pp == 1 || rows ? 3 : 2, joined = last - rows;
         op->more = op->kind == OP_TENSOR || (computes && op->segment < last);
         if (!op->more || !computes)
                 return;
-        op->group = together_in_passes(&s->plan);
-        op->beside = ring && op->segment < last - 1;
-        op->joins = ring && op->segment == last - 1;
+        op->group = rows && op->segment == joined ? GROUP_EXPERTS : together_in_passes(&s->plan);
+        op->beside = ring && op->segment < joined - 1;
+        op->joins = ring && op->segment == joined - 1;
 }
 
 static void complete(const struct search *s, struct world *w, int r, int i, int way)
@@ -435,6 +437,13 @@ static bool follow(struct search *s, const struct world *w, int r, int i)
         return count > 0;
 }
 
+/* How many collectives of passes a rank has issued: of a ring, and of experts too where it has both. */
+static int issued_in_passes(const struct plan *plan, const struct rank *rank)
+{
+        const int experts = plan->cp > 1 ? rank->collectives[GROUP_EXPERTS] : 0;
+        return rank->collectives[together_in_passes(plan)] + experts;
+}
+
 /* Shards, or replicas, that have come to the same collective do the same in it. */
 static void check_collectives(struct search *s, const struct world *w)
 {
@@ -442,7 +451,8 @@ static void check_collectives(struct search *s, const struct world *w)
         for (int a = 0; a < s->ranks; a++)
                 for (int b = 0; b < a; b++)
                         if (same_group(&s->plan, a, b, group) &&
-                            w->ranks[a].collectives[group] == w->ranks[b].collectives[group] &&
+                            issued_in_passes(&s->plan, &w->ranks[a]) ==
+                                    issued_in_passes(&s->plan, &w->ranks[b]) &&
                             memcmp(w->ranks[a].together, w->ranks[b].together, sizeof w->ranks[a].together))
                                 s->deadlock = "ranks do different things together";
 }
@@ -591,9 +601,12 @@ static void no_interleaving_of_shards_experts_or_sequences_deadlocks(void **stat
                 plan.micro_batches = (plan.pp == 1 ? 3 : 2) - (plan.cp > 1); /* whose parts are more */
                 states += explore_shards(&plan, false);
         }
+        plan.ep = 2; /* and sequences */
+        plan.micro_batches = 1;
+        states += explore_shards(&plan, false);
         plan.pp = 3;
         plan.policy = POLICY_AXONN;
-        plan.micro_batches = plan.ep = 2;
+        plan.micro_batches = 2;
         plan.cp = 1;
         explore_shards(&plan, true);
         plan.dp = plan.ep = 1;

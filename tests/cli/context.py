@@ -26,9 +26,9 @@ PLANS = [
     (1, 1, 1, "axonn", ("--cp", 2, *GATHERED)), (1, 1, 1, "axonn", ("--cp", 8, *GATHERED)),
     (2, 1, 2, "1f1b", ("--cp", 2, *GATHERED, *SPLIT, "--zero", 1)), (1, 1, 1, "axonn", ("--cp", 4, "--recompute", "full", *GATHERED)),
     (2, 2, 1, "1f1b", ("--cp", 2, "--messages", "staged", "--allreduce", "staged", "--p2p", "blocking")),
-    (2, 1, 1, "zero-bubble", ("--cp", 4)), (2, 1, 2, "zero-bubble-h2", ("--cp", 2, *GATHERED, *SPLIT, "--recompute", "full")),
+    (2, 1, 2, "zero-bubble-h2", ("--cp", 2, *GATHERED, *SPLIT, "--recompute", "full")),
     (1, 1, 1, "fast-forward", ("--cp", 2, "--deferred-layers", 2)),
-    (2, 1, 1, "gpipe", ("--cp", 2, "--offload-activations", "--recompute", "selective", *OVERLAP)), (1, 2, 1, "axonn", ("--cp", 2, *OVERLAP)), (2, 1, 1, "zero-bubble", ("--cp", 3, "--zero", 1, "--recompute", "full", *OVERLAP)),
+    (2, 1, 1, "gpipe", ("--cp", 2, "--offload-activations", "--recompute", "selective", *OVERLAP)), (2, 1, 1, "zero-bubble", ("--cp", 3, "--zero", 1, "--recompute", "full", *OVERLAP)),
 ]
 # What is the same in another format: to a plan with as many replicas, whose gradients overflow at the same limit.
 HALF = [((1, 1, 1), (1, 4, 1), "mixed", ("--cp", 4)), ((1, 1, 1), (1, 4, 1), "mixed", ("--cp", 4, *GATHERED)), ((1, 2, 1), (1, 4, 1), "bf16", ("--cp", 2, "--offload"))]

@@ -49,8 +49,8 @@ static int64_t unit_elements(const struct gpt *gpt, const struct stage *stage, c
                              int nth)
 {
         const int each = max_int(plan->unit_layers, 1);
-        return partition_block_offset(gpt, stage, min_int((nth + 1) * each, stage->layers)) -
-               partition_block_offset(gpt, stage, nth * each);
+        return partition_blocks(gpt, stage, min_int((nth + 1) * each, stage->layers)) -
+               partition_blocks(gpt, stage, nth * each);
 }
 
 static int64_t largest_unit(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan)

@@ -1,6 +1,7 @@
 #include "models/partition.h"
 
 #include "models/families/families.h"
+#include "runtime/base/minmax.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -532,56 +533,132 @@ int partition_tensor(const struct gpt *gpt, const struct stage *stage, enum laye
         return embedding + block_tensors(gpt, stage, stage->layers) + ordinal;
 }
 
-static int64_t whole_elements(const struct gpt *gpt, enum layer layer, int without)
-{
-        const struct stage one = {.shards = 1};
-        const struct layer_tensors *tensors = tensors_of(gpt, layer);
-        return layer_elements(tensors, without, &one, PLACES);
-}
-
-struct partition_units partition_units(const struct gpt *gpt)
-{
-        return (struct partition_units){.embedding = whole_elements(gpt, LAYER_EMBEDDING, 0),
-                                        .dense = whole_elements(gpt, LAYER_DENSE, 0),
-                                        .block = whole_elements(gpt, LAYER_BLOCK, 0),
-                                        .head = whole_elements(gpt, LAYER_HEAD, gpt->tied)};
-}
-
 /* The embedding that the stage shares with another one. */
 static int64_t shared_embedding(const struct gpt *gpt, const struct stage *stage)
 {
         const bool shares = gpt->tied && stage->first != stage->last;
-        return shares ? (int64_t)partition_vocabulary(gpt, stage) * gpt->n_embd : 0;
+        return shares ? partition_embedding(gpt, stage) : 0;
+}
+
+/* What the kinds of layers have at one place, or, PLACES, at all, without a shared embedding. */
+static struct partition_units units_at(const struct gpt *gpt, const struct stage *stage, enum place place)
+{
+        const int64_t shared = place == PLACE_SPLIT || place == PLACES ? shared_embedding(gpt, stage) : 0;
+        return (struct partition_units){
+                .embedding = layer_elements(tensors_of(gpt, LAYER_EMBEDDING), 0, stage, place) - shared,
+                .dense = layer_elements(tensors_of(gpt, LAYER_DENSE), 0, stage, place),
+                .block = layer_elements(tensors_of(gpt, LAYER_BLOCK), 0, stage, place),
+                .head = layer_elements(tensors_of(gpt, LAYER_HEAD), gpt->tied, stage, place)};
 }
 
 struct partition_units partition_stage_units(const struct gpt *gpt, const struct stage *stage)
 {
-        struct partition_units units = partition_units(gpt);
-        const int64_t shared = shared_embedding(gpt, stage), others = units.embedding - shared;
+        struct partition_units units = units_at(gpt, stage, PLACES);
+        const int64_t shared = shared_embedding(gpt, stage);
         if (shared)
-                units.embedding = units.head = shared + (others > units.head ? others : units.head);
+                units.embedding = units.head = shared + max_int64(units.embedding, units.head);
         units.embedding = stage->first ? units.embedding : 0;
         units.head = stage->last ? units.head : 0;
         return units;
 }
 
-int partition_pieces(const struct gpt *gpt, const struct stage *stage,
+void partition_unit_sums(const struct gpt *gpt, const struct stage *stage, bool sequence_parallel,
+                         struct partition_units *before, struct partition_units *summed)
+{
+        const struct partition_units more = units_at(gpt, stage, PLACE_REPLICATED);
+        *before = units_at(gpt, stage, PLACE_SPLIT);
+        *summed = units_at(gpt, stage, PLACE_SUMMED);
+        if (!sequence_parallel)
+                return;
+        summed->embedding += more.embedding;
+        summed->dense += more.dense;
+        summed->block += more.block;
+        summed->head += more.head;
+}
+
+/* Elements of a stage's first blocks at a place, or at all. */
+static int64_t blocks_elements(const struct gpt *gpt, const struct stage *stage, enum place place, int blocks)
+{
+        const int all = partition_dense(gpt, stage), dense = min_int(blocks, all);
+        return dense * layer_elements(tensors_of(gpt, LAYER_DENSE), 0, stage, place) +
+               (blocks - dense) * layer_elements(tensors_of(gpt, LAYER_BLOCK), 0, stage, place);
+}
+
+int64_t partition_blocks(const struct gpt *gpt, const struct stage *stage, int blocks)
+{
+        return blocks_elements(gpt, stage, PLACES, blocks);
+}
+
+/* Where a stage's layers lie at a place: the embedding's, the first block's, the head's. */
+struct layer_places {
+        int64_t embedding, blocks, head;
+};
+
+static struct layer_places places_of(const struct gpt *gpt, const struct stage *stage, enum place place)
+{
+        struct layer_places at = {0};
+        for (int before = 0; before < (int)place; before++)
+                at.embedding += stage_elements(gpt, stage, (enum place)before);
+        at.blocks = at.embedding;
+        if (stage->first)
+                at.blocks += layer_elements(tensors_of(gpt, LAYER_EMBEDDING), 0, stage, place);
+        at.head = at.blocks + blocks_elements(gpt, stage, place, stage->layers);
+        return at;
+}
+
+struct partition_span partition_unit(const struct stage *stage, int each, int nth)
+{
+        const int units = (stage->layers + each - 1) / each, end = min_int(nth * each, stage->layers);
+        const bool ends = nth == 0 || nth > units;
+        return (struct partition_span){.parts = PART_BOTH,
+                                       .embedding = nth == 0,
+                                       .head = nth > units,
+                                       .top = nth == 0 ? -1 : end - 1,
+                                       .blocks = ends ? 0 : end - (nth - 1) * each};
+}
+
+/* The list of a unit's pieces under construction. */
+struct pieces {
+        struct partition_piece *at;
+        int count;
+        int64_t place; /* of the next one */
+};
+
+static void add_unit_piece(struct pieces *pieces, int64_t offset, int64_t count)
+{
+        if (count > 0)
+                pieces->at[pieces->count++] = (struct partition_piece){offset, count, pieces->place};
+        pieces->place += count;
+}
+
+int partition_pieces(const struct gpt *gpt, const struct stage *stage, const struct partition_span *unit,
                      struct partition_piece pieces[PARTITION_PIECES])
 {
-        const struct partition_units whole = partition_units(gpt), units = partition_stage_units(gpt, stage);
-        const int64_t shared = shared_embedding(gpt, stage), end = partition_parameters(gpt, stage),
-                      head = end - shared - whole.head, behind = units.embedding + units.head - shared;
-        const bool tied = gpt->tied && stage->first;
-        int count = 0;
-        if (stage->first)
-                pieces[count++] = (struct partition_piece){false, shared, whole.embedding - shared, 0};
-        if (stage->last)
-                pieces[count++] =
-                        (struct partition_piece){!tied, head, whole.head, tied ? whole.embedding : 0};
-        if (shared)
-                pieces[count++] = (struct partition_piece){stage->last, stage->first ? 0 : end - shared,
-                                                           shared, behind};
-        return count;
+        struct pieces list = {.at = pieces};
+        const bool ends = unit->embedding || unit->head,
+                   one = ends && gpt->tied && stage->first && stage->last;
+        const int first = unit->top + 1 - unit->blocks;
+        const int64_t shared = ends ? shared_embedding(gpt, stage) : 0;
+        for (int i = PLACE_SPLIT; i <= PLACE_REPLICATED; i++) {
+                const enum place place = (enum place)i;
+                const struct layer_places at = places_of(gpt, stage, place);
+                const struct partition_units units = units_at(gpt, stage, place);
+                const int64_t before = blocks_elements(gpt, stage, place, first);
+                if (unit->embedding || one)
+                        add_unit_piece(&list, at.embedding + (place == PLACE_SPLIT ? shared : 0),
+                                       units.embedding);
+                if (unit->blocks > 0)
+                        add_unit_piece(&list, at.blocks + before,
+                                       blocks_elements(gpt, stage, place, unit->top + 1) - before);
+                if (unit->head || one)
+                        add_unit_piece(&list, at.head, units.head);
+        }
+        if (shared) {
+                const struct partition_units whole = partition_stage_units(gpt, stage);
+                list.place = whole.embedding + whole.head - shared;
+                add_unit_piece(&list, stage->first ? 0 : partition_parameters(gpt, stage) - shared, shared);
+        }
+        return list.count;
 }
 
 bool partition_recomputes(const struct gpt *gpt, enum recompute recompute)
@@ -628,13 +705,7 @@ struct partition_parts partition_parts(const struct stage *stage, int deferred, 
 
 int64_t partition_block_offset(const struct gpt *gpt, const struct stage *stage, int block)
 {
-        const int all = partition_dense(gpt, stage), dense = block < all ? block : all;
-        int64_t offset =
-                dense * layer_elements(tensors_of(gpt, LAYER_DENSE), 0, stage, PLACE_SPLIT) +
-                (block - dense) * layer_elements(tensors_of(gpt, LAYER_BLOCK), 0, stage, PLACE_SPLIT);
-        if (stage->first)
-                offset += layer_elements(tensors_of(gpt, LAYER_EMBEDDING), 0, stage, PLACE_SPLIT);
-        return offset;
+        return places_of(gpt, stage, PLACE_SPLIT).blocks + blocks_elements(gpt, stage, PLACE_SPLIT, block);
 }
 
 /* Whether nothing of a chunk's backward is done when the gradients from `end` on are final. */

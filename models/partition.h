@@ -150,29 +150,23 @@ int64_t partition_summed(const struct gpt *gpt, const struct stage *stage, bool 
 /* Returns how many of the stage's blocks, its first ones, are LAYER_DENSE. */
 int partition_dense(const struct gpt *gpt, const struct stage *stage);
 
-/* ZeRO-3: how many elements each kind of layer has. The head's are its own: not the output projection where
- * that is the token embedding. */
+/* ZeRO-2 and 3: how many elements a stage, or a shard of it, has of each kind of layer. The head's are its
+ * own: not the output projection where that is the token embedding. `embedding` and `head` are 0 where it has
+ * none, `dense` (of LAYER_DENSE) where there are none. Where first and last stage share an embedding, its
+ * elements end the unit of either, behind as many of others on both, so that a replica's share has the same
+ * of it at both ends: what is missing there is padding. */
 struct partition_units {
-        int64_t embedding, dense, block, head; /* dense: of LAYER_DENSE, 0 if there are none */
+        int64_t embedding, dense, block, head;
 };
-struct partition_units partition_units(const struct gpt *gpt);
-
-/* ZeRO-2 and 3: the embedding and the head of a stage, as units; 0 where it has none, and of a tied head on
- * the embedding's stage its own. Where first and last stage share an embedding, its elements end the unit of
- * either, behind as many of others on both, so that a replica's share has the same of it at both ends: what
- * is missing there is padding. */
 struct partition_units partition_stage_units(const struct gpt *gpt, const struct stage *stage);
 
-/* Elements [offset, offset + count) of a stage's flat buffer that follow each other in such a unit, from
- * element `place` on. */
-struct partition_piece {
-        bool head; /* of the head's unit, which is not the embedding's */
-        int64_t offset, count, place;
-};
-/* Stores the pieces of both units, in the order of units and places, and returns how many there are. */
-enum { PARTITION_PIECES = 4 };
-int partition_pieces(const struct gpt *gpt, const struct stage *stage,
-                     struct partition_piece pieces[PARTITION_PIECES]);
+/* Stores likewise what comes before those of each whose gradients are the sum of all shards'
+ * (partition_summed), and how many of these there are. */
+void partition_unit_sums(const struct gpt *gpt, const struct stage *stage, bool sequence_parallel,
+                         struct partition_units *before, struct partition_units *summed);
+
+/* Returns how many elements a stage's first blocks have. */
+int64_t partition_blocks(const struct gpt *gpt, const struct stage *stage, int blocks);
 
 /* Returns where a stage's block, from 0, begins in the flat buffer, without what all shards have alike; of as
  * many as it has, where they end. For stages whose experts are not spread. */
@@ -211,6 +205,21 @@ struct partition_parts partition_parts(const struct stage *stage, int deferred, 
  * keeps the offset that it was asked for. `deferred` is as above; PART_BOTH does not look at it. */
 struct partition_span partition_span(const struct gpt *gpt, const struct stage *stage, int chunk,
                                      int deferred, enum kernel_part parts, int64_t end, int64_t offset);
+
+/* Elements [offset, offset + count) of a stage's flat buffer that follow each other in a unit, from element
+ * `place` on. */
+struct partition_piece {
+        int64_t offset, count, place;
+};
+/* Returns the layers of a part of a forward: number 0 is the embedding, then come `each` blocks at once, then
+ * the head. partition_pieces stores the pieces of the unit that these are in, in the order of places, and
+ * returns how many there are; embedding and tied head of one stage are one unit. In a unit lies first what is
+ * split over shards, of all its layers, then what all shards have. For stages whose experts are not spread.
+ */
+struct partition_span partition_unit(const struct stage *stage, int each, int nth);
+enum { PARTITION_PIECES = 7 };
+int partition_pieces(const struct gpt *gpt, const struct stage *stage, const struct partition_span *unit,
+                     struct partition_piece pieces[PARTITION_PIECES]);
 
 /* Returns the elements of the stage's flat parameter buffer. */
 int64_t partition_parameters(const struct gpt *gpt, const struct stage *stage);

@@ -94,6 +94,7 @@ void engine_start(struct engine *engine)
         double now = engine->driver.now(engine->driver.world);
         engine->batch++;
         engine->started = engine->pipeline_end = engine->allreduce_end = engine->ended = now;
+        engine->computed = now;
         engine->busy_seconds = engine->tensor_seconds = engine->gathered_seconds = 0;
         core_start(engine->core);
         issue_ready(engine, now);
@@ -108,15 +109,19 @@ static void account_pass(struct engine *engine, const struct op *done, double st
         const double issued = engine->pending[done->serial].issued;
         const double since = issued > engine->pipeline_end ? issued : engine->pipeline_end;
         const bool gathers = done->kind == OP_ALL_GATHER || done->kind == OP_REDUCE_SCATTER ||
-                             done->kind == OP_FETCH_WEIGHTS;
-        if (done->kind == OP_TENSOR && engine->computing) /* beside a part, which counts */
+                             done->kind == OP_FETCH_WEIGHTS,
+                   computes = done->kind == OP_FORWARD || done->kind == OP_BACKWARD,
+                   of_shards = done->lane == LANE_TENSOR;
+        if (of_shards && engine->computing) /* beside a part, which counts */
                 return;
-        if (done->kind == OP_TENSOR && start < since)
-                start = since;
-        if (done->kind == OP_FORWARD || done->kind == OP_BACKWARD)
+        if (of_shards && start < engine->computed)
+                start = engine->computed;
+        if (computes) {
                 engine->computing = false;
+                engine->computed = now;
+        }
         const double worked = gathers ? 0 : now - start;
-        *(done->kind == OP_TENSOR ? &engine->tensor_seconds : &engine->busy_seconds) += worked;
+        *(of_shards ? &engine->tensor_seconds : &engine->busy_seconds) += worked;
         engine->gathered_seconds += now - since - worked;
         engine->pipeline_end = now;
 }

@@ -40,6 +40,7 @@ struct engine {
         double tensor_seconds;
         double gathered_seconds;
         bool computing;          /* a part of a forward or backward is under way */
+        double computed;         /* when the last such part ended */
         double lane_free[LANES]; /* when the last operation of each lane ended */
         uint64_t order;
         /* [pending_capacity], by op.serial; free_serial is the first unused entry, or -1. */

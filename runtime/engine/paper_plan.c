@@ -196,24 +196,24 @@ static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk
         return has_parts(b) ? own + stage_of(b, rank)->tensor[PASSES * chunk + which] : own;
 }
 
-/* All parts of a range of a last backward, and the collectives of shards between them. */
+/* All parts of a range of a last backward, or of a unit, and the collectives of shards between them. */
 static double range_seconds(const struct batch *b, int rank, const struct op *op)
 {
         const struct price_list *prices = prices_of(b, rank);
         const double start = prices->stages[plan_stage(&b->plan, rank)].start;
         struct price_layers layers[PRICE_UNITS];
         const int count = price_range(prices, plan_stage(&b->plan, rank), op, layers);
-        double seconds = start;
+        double seconds = start + price_unit_gradients(prices, plan_stage(&b->plan, rank), op);
         for (int i = 0; i < count; i++)
                 seconds += layers[i].times * (layers[i].pass->seconds - start +
                                               b->links->tensor(b->links->context, rank, layers[i].pass));
         return seconds;
 }
 
-/* With shards a pass is one operation here, and so is a range of one. */
+/* With shards a pass is one operation here, and so is a range or unit of one. */
 static double pass_seconds(const struct batch *b, int rank, const struct op *op)
 {
-        if (has_parts(b) && op->count > 0)
+        if (has_parts(b) && price_has_range(prices_of(b, rank), plan_stage(&b->plan, rank), op))
                 return range_seconds(b, rank, op);
         if (has_parts(b))
                 return pass(b, rank, op->kind, op->chunk, op->parts);

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { RECENT = 256 /* a power of two */, MAX_CHUNKS = 8 };
 
@@ -373,33 +374,6 @@ static int price_units(struct pricing *pricing, const struct stage *whole, struc
         return rc;
 }
 
-/* What a pass of a layer takes, without the cost of starting its operations. */
-static double work_seconds(const struct stage_price *price, enum price_unit unit, enum layer_pass pass)
-{
-        const struct price_pass *p = &price->units[unit][pass];
-        return p->seconds - p->parts * price->start;
-}
-
-/* The work of blocks [first, end) of a stage in one pass. */
-static double blocks_seconds(const struct pricing *pricing, const struct stage *chunk,
-                             const struct stage_price *price, int first, int end, enum layer_pass pass)
-{
-        const int all = partition_dense(&pricing->options->gpt, chunk),
-                  dense = max_int(min_int(end, all) - first, 0);
-        return dense * work_seconds(price, PRICE_DENSE, pass) +
-               (end - first - dense) * work_seconds(price, PRICE_BLOCK, pass);
-}
-
-/* The work of a unit; here a tied head is the last one. */
-static double unit_seconds(const struct pricing *pricing, const struct stage *chunk,
-                           const struct stage_price *price, int unit, enum layer_pass pass)
-{
-        const int each = max_int(pricing->plan.unit_layers, 1), first = (unit - 1) * each;
-        if (unit == 0 || first >= chunk->layers)
-                return work_seconds(price, unit ? PRICE_HEAD : PRICE_EMBEDDING, pass);
-        return blocks_seconds(pricing, chunk, price, first, min_int(first + each, chunk->layers), pass);
-}
-
 /* Clearing the gradients of a unit, or widening them, and adding a replica's share of them. */
 static int price_gradients(struct pricing *pricing, const struct core_units *units, int unit, double *clear,
                            double *load)
@@ -421,30 +395,25 @@ static int price_gradients(struct pricing *pricing, const struct core_units *uni
         return rc;
 }
 
-/* Zero 2 and 3: a part of each pass is a unit. */
+/* Zero 2 and 3: the layers of units, and what these do with their gradients first. */
 static int price_gathered(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
         const struct core_stage stage = options_core_stage(pricing->options, chunk->index, 0);
-        const int parts = core_units_of(&pricing->plan, &stage.units).parts, first = !chunk->first;
-        const double start = pricing->basis->start_seconds;
-        double *forward = price->memory = malloc(4 * (size_t)parts * sizeof *forward);
-        if (!forward)
+        const int count = core_units_of(&pricing->plan, &stage.units).parts, first = !chunk->first;
+        double *clear = price->gradients_memory = malloc(2 * (size_t)count * sizeof *clear),
+               *load = clear + count;
+        if (!clear)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of %d layers",
                                chunk->layers);
-        double *backward = forward + parts, *clear = backward + parts, *load = clear + parts;
         int rc = price_units(pricing, chunk, price);
-        price->forward = (struct price_pass){.parts = parts, .part_seconds = forward};
-        price->backward = (struct price_pass){.parts = parts, .part_seconds = backward};
+        price->unit_layers = max_int(pricing->plan.unit_layers, 1);
+        price->unit_count = count;
         price->clear_unit = clear;
         price->load_unit = load;
-        for (int nth = 0; rc == 0 && nth < parts; nth++) {
-                const int back = parts - 1 - nth, unit = first + nth;
-                forward[nth] = start + unit_seconds(pricing, chunk, price, unit, PASS_FORWARD);
-                backward[back] = start + unit_seconds(pricing, chunk, price, unit, PASS_BACKWARD);
-                rc = price_gradients(pricing, &stage.units, stage.units.tied && back == 0 ? 0 : unit,
+        for (int nth = 0; rc == 0 && nth < count; nth++) {
+                const int back = count - 1 - nth;
+                rc = price_gradients(pricing, &stage.units, stage.units.tied && back == 0 ? 0 : first + nth,
                                      &clear[back], &load[back]);
-                price->forward.seconds += forward[nth];
-                price->backward.seconds += backward[back];
         }
         return rc;
 }
@@ -520,14 +489,17 @@ static int price_chunk(struct pricing *pricing, const struct stage *chunk)
                         price->forward = same->forward;
                         price->backward = same->backward;
                         price->weights = same->weights;
+                        memcpy(price->units, same->units, sizeof price->units);
+                        price->unit_layers = same->unit_layers;
+                        price->unit_count = same->unit_count;
                         price->clear_unit = same->clear_unit;
                         price->load_unit = same->load_unit;
                         return 0;
                 }
         if (pricing->chunk_count < MAX_CHUNKS)
                 pricing->chunks[pricing->chunk_count++] = *chunk;
-        return pricing->plan.zero >= 2 ? price_gathered(pricing, chunk, price)
-                                       : price_passes(pricing, chunk, price);
+        const int rc = price_passes(pricing, chunk, price);
+        return rc == 0 && pricing->plan.zero >= 2 ? price_gathered(pricing, chunk, price) : rc;
 }
 
 static int price_stage(struct pricing *pricing, int index)
@@ -596,6 +568,7 @@ void price_free(struct price_list *list)
         for (int i = 0; i < list->stage_count; i++) {
                 free(list->stages[i].memory);
                 free(list->stages[i].unit_memory);
+                free(list->stages[i].gradients_memory);
         }
         free(list->stages);
         free(list->loads);
@@ -622,11 +595,26 @@ void price_widen(const struct price_list *list, int stage, struct op *op)
         op->further = span.more;
 }
 
+bool price_has_range(const struct price_list *list, int stage, const struct op *op)
+{
+        return op->count > 0 || list->stages[stage].unit_layers > 0;
+}
+
+/* The layers of a unit. */
+static struct partition_span unit_of(const struct stage_price *price, const struct op *op)
+{
+        const int nth = op->of == OP_FORWARD ? op->range : price->unit_count - 1 - op->range;
+        return partition_unit(&price->stage, price->unit_layers, nth + !price->stage.first);
+}
+
 int price_range(const struct price_list *list, int stage, const struct op *op,
                 struct price_layers layers[PRICE_UNITS])
 {
         const struct stage_price *price = &list->stages[stage];
-        const struct partition_span span = span_of(list, stage, op);
+        const bool forward = op->of == OP_FORWARD;
+        const struct partition_span span =
+                price->unit_layers > 0 ? unit_of(price, op) : span_of(list, stage, op);
+        const enum layer_pass pass = forward ? PASS_FORWARD : (enum layer_pass)span.parts;
         const int above = span.top + 1 - partition_dense(&list->gpt, &price->stage), /* may be below 0 */
                 blocks = min_int(span.blocks, max_int(above, 0));
         const struct {
@@ -637,14 +625,16 @@ int price_range(const struct price_list *list, int stage, const struct op *op,
                                    {PRICE_DENSE, span.blocks - blocks},
                                    {PRICE_EMBEDDING, span.embedding}};
         int count = 0;
-        for (int i = 0; i < PRICE_UNITS; i++)
-                if (in_order[i].times > 0 && price->units[in_order[i].unit][span.parts].parts > 0)
-                        layers[count++] = (struct price_layers){&price->units[in_order[i].unit][span.parts],
-                                                                in_order[i].times};
+        for (int i = 0; i < PRICE_UNITS; i++) {
+                const int at = forward ? PRICE_UNITS - 1 - i : i;
+                const struct price_pass *layer = &price->units[in_order[at].unit][pass];
+                if (in_order[at].times > 0 && layer->parts > 0)
+                        layers[count++] = (struct price_layers){layer, in_order[at].times};
+        }
         return count;
 }
 
-/* A part of a range: what of it is of each layer. */
+/* A part of a range or unit: what of it is of each layer. */
 static double part_seconds(const struct price_list *list, int stage, const struct op *op)
 {
         const double start = list->stages[stage].start;
@@ -720,7 +710,7 @@ double price_exposed(const struct price_pass *pass, int part, double seconds)
 struct price_behind price_behind(const struct price_list *list, int stage, const struct op *op)
 {
         struct price_layers layers[PRICE_UNITS] = {{price_pass_of(list, stage, op), 1}};
-        const int count = op->count > 0 ? price_range(list, stage, op, layers) : 1;
+        const int count = price_has_range(list, stage, op) ? price_range(list, stage, op, layers) : 1;
         int part = op->segment;
         for (int i = 0; i < count; i++) {
                 const int each = layers[i].pass->parts - 1;
@@ -731,12 +721,19 @@ struct price_behind price_behind(const struct price_list *list, int stage, const
         return (struct price_behind){0};
 }
 
-/* Zero 2 and 3: what a unit's backward does with its gradients beside adding to them. */
-static double gradient_seconds(const struct stage_price *price, const struct op *op)
+double price_unit_gradients(const struct price_list *list, int stage, const struct op *op)
 {
+        const struct stage_price *price = &list->stages[stage];
         const bool clears = op->begins != GRADIENTS_ADD, loads = op->begins == GRADIENTS_LOAD || op->loads;
-        return (clears || op->widens ? price->clear_unit[op->segment] : 0) +
-               (loads ? price->load_unit[op->segment] : 0);
+        return (clears || op->widens ? price->clear_unit[op->range] : 0) +
+               (loads ? price->load_unit[op->range] : 0);
+}
+
+/* Of a part of a unit. */
+static double gradient_seconds(const struct price_list *list, int stage, const struct op *op)
+{
+        const bool here = op->widens ? !price_behind(list, stage, op).pass : op->segment == 0;
+        return here ? price_unit_gradients(list, stage, op) : 0;
 }
 
 double price_operation(const struct price_list *list, int stage, const struct op *op)
@@ -745,10 +742,9 @@ double price_operation(const struct price_list *list, int stage, const struct op
         switch (op->kind) {
         case OP_FORWARD:
         case OP_BACKWARD:
-                if (op->count > 0)
-                        return part_seconds(list, stage, op);
-                return price_pass_of(list, stage, op)->part_seconds[op->segment] +
-                       gradient_seconds(price, op);
+                if (!price_has_range(list, stage, op))
+                        return price_pass_of(list, stage, op)->part_seconds[op->segment];
+                return part_seconds(list, stage, op) + gradient_seconds(list, stage, op);
         case OP_NORM:
                 return price->norm;
         case OP_CHECK_OVERFLOW:

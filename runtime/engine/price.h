@@ -20,15 +20,13 @@ struct price {
 };
 
 /* A forward or backward of a micro-batch in a chunk. The kernels up to the first collective of shards are
- * one part of it, and so on (runtime/sched/tensor.c). With one shard it is one part; with zero 3 the
- * embedding, each unit of blocks and the head are parts, in the order of work (runtime/sched/gather.c). Each
- * part's seconds include the cost of starting an operation. */
+ * one part of it, and so on (runtime/sched/tensor.c). With one shard it is one part. Each part's seconds
+ * include the cost of starting an operation. */
 struct price_pass {
         double seconds; /* of all parts, without what comes between them */
         int parts;
         const double *part_seconds; /* [parts] */
-        /* [parts - 1]: the collective behind each part but the last, of shards or of spread experts; of zero
-         * 3 NULL. */
+        /* [parts - 1]: the collective behind each part but the last, of shards or of spread experts. */
         const struct kernel *collectives;
         /* [parts]: what of a part's seconds are kernels on the rows of experts, with even shares of these;
          * NULL: none. The parts of the b-th block that has experts are block_parts, from first_block + b
@@ -59,17 +57,20 @@ struct stage_price {
                 double seconds;
         } updates[PRICE_UPDATES];
         int update_count;
-        /* Zero 3, and backwards in ranges: each pass of one layer of a kind alone; no parts: there is none.
-         * `start` is the cost of starting an operation. */
+        /* Zero 2 and 3, and backwards in ranges: each pass of one layer of a kind alone; no parts: there is
+         * none. `start` is the cost of starting an operation. */
         struct price_pass units[PRICE_UNITS][LAYER_PASSES];
         double start;
-        /* Zero 3, [parts]: what a part of a backward takes longer where it clears its gradients first
-         * (op->begins), or widens them, and where it adds to them what the replica keeps; NULL elsewhere. */
+        /* Zero 2 and 3: blocks of a unit, and units of a pass; 0: passes are in no units. */
+        int unit_layers, unit_count;
+        /* [unit_count]: what a unit of a backward takes longer where it clears its gradients first
+         * (op->begins), or widens them, and where it adds to them what the replica keeps. */
         const double *clear_unit, *load_unit;
         struct stage stage;
         int deferred; /* layers whose backwards are in two parts */
-        /* What the passes, and those of layers alone, point to; NULL where an equal chunk before has it. */
-        void *memory, *unit_memory;
+        /* What the passes, those of layers alone, and what units do first point to; NULL where an equal chunk
+         * before has it. */
+        void *memory, *unit_memory, *gradients_memory;
 };
 
 /* The prices of a plan. It owns its arrays; price_free frees them. */
@@ -117,9 +118,13 @@ void price_free(struct price_list *list);
 
 /* In what follows, `stage` is the rank's position in its pipeline.
  *
- * Returns the seconds of an operation on the compute lane: a forward or backward (of that the part which
- * op->segment says), a norm, a check for overflow, a clear or an update. */
+ * Returns the seconds of an operation on the compute lane: a forward or backward (of that, or of its range or
+ * unit, the part which op->segment says), a norm, a check for overflow, a clear or an update. */
 double price_operation(const struct price_list *list, int stage, const struct op *op);
+
+/* Returns the seconds, in those of its first part, or of its last if it widens them, that a unit of a
+ * backward needs for its gradients beside making them; 0 without units. */
+double price_unit_gradients(const struct price_list *list, int stage, const struct op *op);
 
 /* Widens the range of a backward that is to make gradients final to the end of a layer, as far as it really
  * goes, and says whether it has a further one. Any other operation is left alone. */
@@ -138,14 +143,16 @@ double price_imbalance(const struct price_list *list, int stage, const struct op
  * it, also of a range. */
 const struct price_pass *price_pass_of(const struct price_list *list, int stage, const struct op *op);
 
-/* The layers that a range of a last backward works on (runtime/sched/overlap.c), in the order of work, as far
- * as they are alike: `times` layers, each as `pass` has it. Stores them in `layers`, and returns how many
- * there are; op->count must not be 0. Their collectives follow each other; what one layer does behind its
+/* Whether a part of a forward or backward, or a collective behind one, is of a range of it (runtime/sched/
+ * overlap.c) or of a unit (gather.c). price_range stores the layers that these work on, in the order of work,
+ * as far as they are alike: `times` layers, each as `pass` has it, and returns how many there are. Their
+ * collectives follow each other; what one layer does behind its
  * last collective and the next one before its first is one part. */
 struct price_layers {
         const struct price_pass *pass;
         int times;
 };
+bool price_has_range(const struct price_list *list, int stage, const struct op *op);
 int price_range(const struct price_list *list, int stage, const struct op *op,
                 struct price_layers layers[PRICE_UNITS]);
 

@@ -248,10 +248,11 @@ void *nn_widened_gradients(const struct nn_stage *, int buffer);
 int64_t nn_unit_begin(const struct nn_stage *, int buffer);
 int64_t nn_weight_place(const struct nn_stage *, int64_t offset, int64_t *count);
 /* These enqueue a forward or backward as nn_forward and nn_backward do, of one unit. The units of a pass must
- * follow each other. */
-void nn_forward_unit(struct nn_stage *, const struct nn_unit *unit, int micro_batch, int input, int slot,
+ * follow each other. Of several shards each unit is cut as those are, into segments that are counted from
+ * 0. */
+bool nn_forward_unit(struct nn_stage *, const struct nn_unit *unit, int micro_batch, int input, int slot,
                      bool loss_only);
-void nn_backward_unit(struct nn_stage *, const struct nn_unit *unit, int micro_batch, int input, int slot,
+bool nn_backward_unit(struct nn_stage *, const struct nn_unit *unit, int micro_batch, int input, int slot,
                       int gradient);
 
 /* Returns the output of one of the stage's chunks in a slot, (B, T, C): the activations that go to the next

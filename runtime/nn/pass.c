@@ -293,60 +293,45 @@ static int unit_layers(const struct nn_stage *nn)
         return nn->plan.unit_layers > 1 ? nn->plan.unit_layers : 1;
 }
 
+/* The layers of the nth unit of a forward. */
 static struct partition_span unit_span(const struct nn_stage *nn, int nth)
 {
-        const int each = unit_layers(nn), layers = nn->stage.layers, units = (layers + each - 1) / each;
-        nth += !nn->stage.first;
-        const int end = nth * each < layers ? nth * each : layers;
-        const bool ends = nth == 0 || nth > units;
-        return (struct partition_span){.parts = PART_BOTH,
-                                       .embedding = nth == 0,
-                                       .head = nth > units,
-                                       .top = nth == 0 ? -1 : end - 1,
-                                       .blocks = ends ? 0 : end - (nth - 1) * each};
+        return partition_unit(&nn->stage, unit_layers(nn), nth + !nn->stage.first);
+}
+
+static int unit_pieces(const struct nn_stage *nn, int nth, struct partition_piece pieces[PARTITION_PIECES])
+{
+        const struct partition_span layers = unit_span(nn, nth);
+        return partition_pieces(&nn->gpt, &nn->stage, &layers, pieces);
+}
+
+/* Of a forward. */
+static int unit_count(const struct nn_stage *nn)
+{
+        const int each = unit_layers(nn);
+        return nn->stage.first + (nn->stage.layers + each - 1) / each + nn->stage.last;
 }
 
 int64_t nn_unit_elements(const struct nn_stage *nn, int nth)
 {
-        const struct partition_span span = unit_span(nn, nth);
-        const struct partition_units u = partition_stage_units(&nn->gpt, &nn->stage);
-        const bool tied = nn->gpt.tied && nn->stage.first && nn->stage.last;
-        if (span.embedding || (span.head && tied))
-                return u.embedding + (tied ? u.head : 0);
-        if (span.head)
-                return u.head;
-        return partition_block_offset(&nn->gpt, &nn->stage, span.top + 1) -
-               partition_block_offset(&nn->gpt, &nn->stage, span.top + 1 - span.blocks);
-}
-
-/* The piece of the embedding's or the head's unit that has parameter `offset`; `pieces` is room for it. NULL:
- * a block has it. */
-static const struct partition_piece *piece_of(const struct nn_stage *nn, int64_t offset,
-                                              struct partition_piece pieces[PARTITION_PIECES])
-{
-        const int count = partition_pieces(&nn->gpt, &nn->stage, pieces);
-        for (int i = 0; i < count; i++)
-                if (offset >= pieces[i].offset && offset < pieces[i].offset + pieces[i].count)
-                        return &pieces[i];
-        return NULL;
+        struct partition_piece pieces[PARTITION_PIECES];
+        const int count = unit_pieces(nn, nth, pieces);
+        return pieces[count - 1].place + pieces[count - 1].count;
 }
 
 void pass_offsets(struct nn_stage *nn)
 {
-        const int each = unit_layers(nn);
-        for (int i = 0, block = 0; i < nn->tensor_count; i++) {
-                const int64_t offset = nn->tensors[i].offset;
+        for (int i = 0; i < nn->tensor_count; i++)
+                nn->pass_offsets[i] = nn->tensors[i].offset;
+        for (int nth = 0; nn->plan.gathered && nth < unit_count(nn); nth++) {
                 struct partition_piece pieces[PARTITION_PIECES];
-                const struct partition_piece *piece = piece_of(nn, offset, pieces);
-                int64_t begin = 0;
-                if (nn->plan.gathered && piece) {
-                        begin = piece->offset - piece->place;
-                } else if (nn->plan.gathered) {
-                        while (partition_block_offset(&nn->gpt, &nn->stage, block + 1) <= offset)
-                                block++;
-                        begin = partition_block_offset(&nn->gpt, &nn->stage, block / each * each);
-                }
-                nn->pass_offsets[i] = offset - begin;
+                const int count = unit_pieces(nn, nth, pieces);
+                for (int i = 0; i < nn->tensor_count; i++)
+                        for (int piece = 0; piece < count; piece++) {
+                                const int64_t at = nn->tensors[i].offset - pieces[piece].offset;
+                                if (at >= 0 && at < pieces[piece].count)
+                                        nn->pass_offsets[i] = pieces[piece].place + at;
+                        }
         }
 }
 
@@ -375,35 +360,37 @@ int64_t nn_unit_begin(const struct nn_stage *nn, int buffer)
         return unit_place(nn, &nn->plan.unit_weights, buffer) / work_element_bytes(&nn->plan.work);
 }
 
-int64_t nn_weight_place(const struct nn_stage *nn, int64_t offset, int64_t *count)
+/* The buffer of the weights of the nth unit of a forward, where each unit has its own. */
+static int weights_of(const struct nn_stage *nn, int nth)
 {
+        const struct partition_span layers = unit_span(nn, nth);
         const int ends = nn->plan.unit_weights.ends;
-        struct partition_piece pieces[PARTITION_PIECES];
-        const struct partition_piece *piece = piece_of(nn, offset, pieces);
-        int64_t begin, end, at;
-        if (piece) {
-                begin = piece->offset;
-                end = begin + piece->count;
-                at = nn_unit_begin(nn, piece->head ? ends - 1 : 0) + piece->place;
-        } else {
-                int nth = 0;
-                begin = end = partition_block_offset(&nn->gpt, &nn->stage, 0);
-                for (; end <= offset; nth++) {
-                        begin = end;
-                        end += nn_unit_elements(nn, nth + nn->stage.first);
-                }
-                at = nn_unit_begin(nn, ends + nth - 1);
-        }
-        *count = *count < end - offset ? *count : end - offset;
-        return at + offset - begin;
+        return layers.blocks > 0 ? ends + nth - nn->stage.first : layers.embedding ? 0 : ends - 1;
 }
 
-void nn_forward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int input, int slot,
+int64_t nn_weight_place(const struct nn_stage *nn, int64_t offset, int64_t *count)
+{
+        for (int nth = 0; nth < unit_count(nn); nth++) {
+                struct partition_piece pieces[PARTITION_PIECES];
+                const int all = unit_pieces(nn, nth, pieces);
+                for (int i = 0; i < all; i++) {
+                        const int64_t at = offset - pieces[i].offset;
+                        if (at < 0 || at >= pieces[i].count)
+                                continue;
+                        *count = *count < pieces[i].count - at ? *count : pieces[i].count - at;
+                        return nn_unit_begin(nn, weights_of(nn, nth)) + pieces[i].place + at;
+                }
+        }
+        assert(!"a parameter of the stage");
+        return 0;
+}
+
+bool nn_forward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int input, int slot,
                      bool loss_only)
 {
         const struct partition_span span = unit_span(nn, unit->nth);
         nn->pass_weights = nn_unit_weights(nn, unit->weights);
-        pass_on(nn, &span, micro_batch, input, slot, loss_only);
+        return pass_on(nn, &span, micro_batch, input, slot, loss_only);
 }
 
 /* A reduce-scatter then adds what earlier micro-batches left, which is in this replica's part of the sums. */
@@ -429,7 +416,7 @@ static void widen_gradients(struct nn_stage *nn, const struct nn_unit *unit)
                                                                     nn_gradients_at(nn, unit->place)}});
 }
 
-void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int input, int slot,
+bool nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int input, int slot,
                       int gradient)
 {
         const struct partition_span span = unit_span(nn, unit->nth);
@@ -437,11 +424,12 @@ void nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro
         nn->pass_gradients = nn_unit_gradients(nn, unit->gradients);
         if (unit->weights >= 0)
                 nn->pass_weights = nn_unit_weights(nn, unit->weights);
-        if (unit->begins != NN_ADD)
+        if (nn->segment == 0 && unit->begins != NN_ADD)
                 kernels_clear(nn->device, nn->pass_gradients, nn_unit_elements(nn, unit->nth));
-        if (unit->begins == NN_LOAD)
+        if (nn->segment == 0 && unit->begins == NN_LOAD)
                 load_gradients(nn, unit);
         pass_back(nn, &pass, &(struct backward){micro_batch, input, slot, gradient, -1}, &span);
-        if (unit->widens)
+        if (unit->widens && !pass.stopped)
                 widen_gradients(nn, unit);
+        return pass.stopped;
 }

@@ -13,18 +13,6 @@ double optim_lr(const struct optim *optim, int64_t step)
         return optim->min_lr + 0.5 * (1 + cos(pi * progress)) * (optim->lr - optim->min_lr);
 }
 
-/* How many of the gradients that the replica keeps are of the stage's first `count` parameters, as the norm
- * counts: all of them, or not those of an embedding that another stage counts, which are the last ones. */
-static int64_t counted_elements(const struct nn_stage *nn, int64_t count)
-{
-        if (!nn->plan.gathered)
-                return count;
-        for (int i = 0; i < nn->own_count; i++)
-                if (nn->own[i].offset >= count)
-                        return nn->own[i].place;
-        return nn->kept;
-}
-
 /* What gradients are kept in. */
 static enum dtype kept_as(const struct nn_stage *nn)
 {
@@ -43,24 +31,50 @@ static void squared_norm(struct nn_stage *nn, int64_t offset, int64_t count, boo
                                 &(struct kernel_args){.p = {&nn->scalars[to], nn_gradients_at(nn, offset)}});
 }
 
+/* The squared norm of gradients [begin, begin + count), added to the scalar if there is `more` before. */
+static void norm_of(struct nn_stage *nn, int64_t begin, int64_t count, bool *more)
+{
+        if (count <= 0)
+                return;
+        squared_norm(nn, begin, count, *more, NN_SQUARED_NORM);
+        *more = true;
+}
+
+/* ZeRO-2 and 3: the gradients that the replica keeps of the stage's first `count` parameters, as far as they
+ * follow each other. */
+static void norm_of_kept(struct nn_stage *nn, int64_t count)
+{
+        int64_t begin = 0;
+        bool counts = true, more = false;
+        for (int i = 0; i < nn->own_count; i++) {
+                const bool counted = nn->own[i].offset < count;
+                if (counts && !counted)
+                        norm_of(nn, begin, nn->own[i].place - begin, &more);
+                if (!counts && counted)
+                        begin = nn->own[i].place;
+                counts = counted;
+        }
+        if (counts)
+                norm_of(nn, begin, nn->kept - begin, &more);
+}
+
 void optim_norm(struct nn_stage *nn)
 {
         struct stage counts = nn->stage;
         if (nn->own) /* each replica counts its shares, of experts and of all else */
                 counts.expert_rank = 0;
-        struct kernel norm = workload_norm(&nn->gpt, &counts, nn->plan.work.dtype);
+        const int64_t count = workload_norm(&nn->gpt, &counts, nn->plan.work.dtype).m;
         bool more = false;
-        const bool shared = nn->own && !nn->plan.gathered;
-        for (int i = 0; shared && i < nn->own_count; i++) {
-                const int64_t begin = nn->own[i].offset, end = begin + nn->own[i].count;
-                const int64_t count = (end < norm.m ? end : norm.m) - begin;
-                if (count <= 0)
-                        continue;
-                squared_norm(nn, begin, count, more, NN_SQUARED_NORM);
-                more = true;
+        if (nn->own && nn->plan.gathered) {
+                norm_of_kept(nn, count);
+                return;
         }
-        if (!shared) /* else a replica may have nothing, and the scalar is 0 as the batch began */
-                squared_norm(nn, 0, counted_elements(nn, norm.m), false, NN_SQUARED_NORM);
+        for (int i = 0; nn->own && i < nn->own_count; i++) { /* a replica may have nothing: the scalar is 0 */
+                const int64_t begin = nn->own[i].offset, end = begin + nn->own[i].count;
+                norm_of(nn, begin, (end < count ? end : count) - begin, &more);
+        }
+        if (!nn->own)
+                norm_of(nn, 0, count, &more);
 }
 
 void optim_check_overflow(struct nn_stage *nn, int64_t offset, int64_t count, double limit)

@@ -409,16 +409,27 @@ static int64_t staged_gradients(const struct plan *plan, const struct stage *sta
         return plan->dp > 1 ? parameters : stage->first || stage->last ? plan->embedding_parameters : 0;
 }
 
+static struct plan_range unit_sum(int64_t before, int64_t summed)
+{
+        return (struct plan_range){before, summed};
+}
+
 static struct core_units units_of(const struct options *o, const struct stage *stage)
 {
         const struct partition_units units = partition_stage_units(&o->gpt, stage);
+        struct partition_units before, summed;
+        partition_unit_sums(&o->gpt, stage, o->sequence_parallel, &before, &summed);
         return (struct core_units){.blocks = stage->layers,
                                    .dense = partition_dense(&o->gpt, stage),
                                    .tied = o->gpt.tied && stage->first && stage->last,
                                    .embedding = units.embedding,
                                    .dense_block = units.dense,
                                    .block = units.block,
-                                   .head = units.head};
+                                   .head = units.head,
+                                   .sums = {.embedding = unit_sum(before.embedding, summed.embedding),
+                                            .dense_block = unit_sum(before.dense, summed.dense),
+                                            .block = unit_sum(before.block, summed.block),
+                                            .head = unit_sum(before.head, summed.head)}};
 }
 
 /* Zero 2 and 3: a replica's shares of all units. */
@@ -440,9 +451,9 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
         if (plan.zero >= 2) {
                 part.units = units_of(o, &stage);
                 part.parameters = kept_parameters(&plan, &part.units);
-        }
-        part.replicated_count =
-                partition_summed(&o->gpt, &stage, o->sequence_parallel, &part.replicated_offset);
+        } else
+                part.replicated_count =
+                        partition_summed(&o->gpt, &stage, o->sequence_parallel, &part.replicated_offset);
         part.common_count = partition_replicated(&o->gpt, &stage, &part.common_offset);
         if (stage.chunks > 1) {
                 const struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);

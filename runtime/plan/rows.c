@@ -487,9 +487,7 @@ static const struct flag flags[] = {
                                 "fixed order, such as zero-bubble"},
                    {{{"cp", ABOVE, 1}, {"fusion", IS, FUSION_OFF}}, .code = RV_ENOTBUILT,
                     .sentence = "--fusion off with --cp above 1 is not built: attention by parts of a sequence is a "
-                                "fused kernel"},
-                   {{{"cp", ABOVE, 1}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
-                    .sentence = "{zero} with --cp above 1 is not built yet"})},
+                                "fused kernel"})},
         {.name = "cp-exchange", .argument = "HOW", .scope = FLAG_OF_MANY, AT(STORE_INT, cp_exchange),
          .names = context_exchanges, .report = REPORT_IF_SET,
          .help = "With --cp: keys and values go from rank to rank in a ring (default), beside attention to those that are "
@@ -696,17 +694,13 @@ static const struct flag flags[] = {
          .help = "What the replicas share between them: 0, nothing, the default; 1: the optimizer (each updates its "
                  "part of the parameters; gradients are reduce-scattered, weights all-gathered); 2: gradients too, "
                  "which are reduced layer by layer beside backwards; 3: weights as well, which are gathered layer by "
-                 "layer (FSDP). 2 and 3 are for --tp 1, 3 for --pp 1",
+                 "layer (FSDP). 3 is for --pp 1",
          LIST(.argument = "STAGE,...", .help = "What replicas share, such as 0,1 (default 0)", .all = VALUES(0, 1, 2, 3),
               .megatron = VALUES(0, 1), .matters = has_replicas, .label = "zero %s", .label_default = true),
          CONFLICTS({{{"zero", IS, 3}, {"pp", ABOVE, 1}}, .code = RV_EPLAN,
-                    .sentence = "--zero 3 is for --pp 1 and --tp 1: its replicas, here of {pp} and {tp}, gather every "
-                                "layer whole"},
-                   {{{"zero", IS, 3}, {"tp", ABOVE, 1}}, .code = RV_EPLAN,
-                    .sentence = "--zero 3 is for --pp 1 and --tp 1: its replicas, here of {pp} and {tp}, gather every "
-                                "layer whole"},
-                   {{{"zero", IS, 2}, {"tp", ABOVE, 1}}, .code = RV_ENOTBUILT,
-                    .sentence = "--zero 2 with {tp} is not built yet: it is for --tp 1"},
+                    .sentence = "--zero 3 is for --pp 1: its replicas, here of {pp}, gather every layer whole"},
+                   {{{"zero", ABOVE, 1}, {"tp", ABOVE, LARGEST_GRID}}, .code = RV_ENOTBUILT,
+                    .sentence = "{zero} with a grid of shards, {tp}, is not built yet"},
                    {{{"zero", IS, 2}, {"schedule", IS, POLICY_INTERLEAVED}}, .code = RV_ENOTBUILT,
                     .sentence = "--zero 2 with {schedule} is not built yet: it is for one chunk a rank"},
                    {{{"zero", ABOVE, 1}}, .also = options_parts_backward, .code = RV_ENOTBUILT,

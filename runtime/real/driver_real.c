@@ -174,7 +174,6 @@ static bool issue_span(struct driver_real *d, const struct op *op)
 /* A part of a forward or backward: what follows it is known as soon as it is launched. */
 static bool issue_pass(struct driver_real *d, const struct op *op)
 {
-        d->nn->segment = op->segment;
         if (op->count > 0)
                 return issue_span(d, op);
         if (op->kind == OP_FORWARD)
@@ -189,37 +188,32 @@ static bool issue_pass(struct driver_real *d, const struct op *op)
 _Static_assert((int)GRADIENTS_CLEAR == (int)NN_CLEAR && (int)GRADIENTS_LOAD == (int)NN_LOAD,
                "what a unit's backward begins with is the same in the core and in nn");
 
-/* Zero 2 and 3: a part is a unit. */
-static void issue_unit(struct driver_real *d, const struct op *op)
+/* Zero 2 and 3: a part of a pass is a unit, or of shards a part of one. */
+static bool issue_unit(struct driver_real *d, const struct op *op)
 {
         struct nn_stage *nn = d->nn;
         const int last = op->kind == OP_BACKWARD ? d->units - 1 : 0;
-        struct nn_unit unit = {.nth = last ? last - op->segment : op->segment,
+        struct nn_unit unit = {.nth = last ? last - op->range : op->range,
                                .weights = op->gathered,
                                .gradients = op->reduced,
                                .begins = (enum nn_begin)op->begins,
                                .widens = op->widens,
                                .loads = op->loads,
                                .place = op->place};
-        if (op->kind == OP_FORWARD) {
-                nn_forward_unit(nn, &unit, op->micro_batch, op->input, op->slot, d->plan.forward_only);
-                return;
-        }
+        if (op->kind == OP_FORWARD)
+                return nn_forward_unit(nn, &unit, op->micro_batch, op->input, op->slot, d->plan.forward_only);
         const struct plan_range own =
                 plan_own(&d->plan, plan_unit_group(&d->plan), plan_replica(&d->plan, d->net->rank),
                          nn_unit_elements(nn, unit.nth));
         unit.share = own.begin;
         unit.count = own.count;
-        nn_backward_unit(nn, &unit, op->micro_batch, op->input, op->slot, op->gradient);
+        return nn_backward_unit(nn, &unit, op->micro_batch, op->input, op->slot, op->gradient);
 }
 
 static void issue_part(struct driver_real *d, struct op *op)
 {
-        if (d->plan.zero >= 2) {
-                issue_unit(d, op);
-                return;
-        }
-        op->more = issue_pass(d, op);
+        d->nn->segment = op->segment;
+        op->more = d->plan.zero >= 2 ? issue_unit(d, op) : issue_pass(d, op);
         if (!op->more)
                 return;
         op->group = price_group(d->nn->collective->kind);
@@ -439,8 +433,17 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
         }
 }
 
+/* What is reduced of a unit, from its gradient `offset` on. */
+static void *unit_gradients(const struct driver_real *d, const struct op *op, int64_t offset)
+{
+        if (d->plan.reduce_fp32)
+                return (real *)nn_widened_gradients(d->nn, op->reduced) + offset;
+        return nn_at(d->nn, nn_unit_gradients(d->nn, op->reduced), offset);
+}
+
 /* Zero 2 and 3: a unit's weights, from the replicas' shares of them, which with zero 2 or offloaded
- * parameters are at their place among them, or its gradients, to these. */
+ * parameters are at their place among them, or its gradients, to these; or what shards sum of the gradients
+ * before. */
 static void issue_unit_collective(struct driver_real *d, const struct op *op)
 {
         const struct net_ops *net = d->net->ops;
@@ -452,12 +455,12 @@ static void issue_unit_collective(struct driver_real *d, const struct op *op)
                                          ? NULL
                                          : nn_at(nn, nn->weights, op->place),
                                  op->count, stored_type(d), group, op->serial);
+        else if (op->kind == OP_REDUCE_SCATTER)
+                net->ireduce_scatter(d->net, unit_gradients(d, op, 0), nn_gradients_at(nn, op->place),
+                                     op->count, gradient_type(d), group, op->serial);
         else
-                net->ireduce_scatter(d->net,
-                                     d->plan.reduce_fp32 ? nn_widened_gradients(nn, op->reduced)
-                                                         : nn_unit_gradients(nn, op->reduced),
-                                     nn_gradients_at(nn, op->place), op->count, gradient_type(d), group,
-                                     op->serial);
+                net->iallreduce(d->net, unit_gradients(d, op, op->offset), op->count, gradient_type(d),
+                                NET_TENSOR, op->serial);
 }
 
 /* Whether other ranks have the gradients that this one has the norm of, and count them. */

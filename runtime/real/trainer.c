@@ -1,5 +1,6 @@
 #include "runtime/real/trainer.h"
 
+#include "runtime/base/minmax.h"
 #include "runtime/real/load.h"
 #include "runtime/sched/regions.h"
 
@@ -47,29 +48,23 @@ static void add_piece(struct trainer *t, struct plan_range own, int64_t begin, i
                         (struct nn_own){offset + from - begin, to - from, place + from - own.begin};
 }
 
-/* A unit of blocks is one range of the flat buffer; embedding and head have pieces of it. */
+/* Of each unit, in the order of places. */
 static void share_units(struct trainer *t, const struct core_stage *stage)
 {
         const struct core_units *units = &stage->units;
-        const struct core_unit_counts counts = core_units_of(&t->plan, units);
-        const int replica = plan_replica(&t->plan, t->net->rank);
-        int64_t offset = partition_block_offset(&t->nn->gpt, &t->nn->stage, 0);
-        struct partition_piece pieces[PARTITION_PIECES];
-        const int piece_count = partition_pieces(&t->nn->gpt, &t->nn->stage, pieces);
-        for (int unit = 0; unit < counts.all; unit++) {
+        const int replica = plan_replica(&t->plan, t->net->rank), each = max_int(t->plan.unit_layers, 1);
+        for (int unit = 0; unit < core_units_of(&t->plan, units).all; unit++) {
                 const int64_t elements = core_unit_parameters(&t->plan, units, unit),
                               place = core_unit_place(&t->plan, units, unit);
                 const struct plan_range own =
                         plan_own(&t->plan, plan_unit_group(&t->plan), replica, elements);
-                const bool head = unit > counts.blocks;
-                for (int i = 0; (head || unit == 0) && i < piece_count; i++)
-                        if (pieces[i].head == head)
-                                add_piece(t, own, pieces[i].place, pieces[i].place + pieces[i].count,
-                                          pieces[i].offset, place);
-                if (head || unit == 0)
-                        continue;
-                add_piece(t, own, 0, elements, offset, place);
-                offset += elements;
+                const struct partition_span layers = partition_unit(&t->nn->stage, each, unit);
+                struct partition_piece pieces[PARTITION_PIECES];
+                const int count =
+                        elements > 0 ? partition_pieces(&t->nn->gpt, &t->nn->stage, &layers, pieces) : 0;
+                for (int i = 0; i < count; i++)
+                        add_piece(t, own, pieces[i].place, pieces[i].place + pieces[i].count,
+                                  pieces[i].offset, place);
         }
 }
 
@@ -89,7 +84,7 @@ static int open_shares(struct trainer *t, struct rv_error_info *err)
                 return 0;
         const struct core_stage stage = core_stage(t);
         const struct regions regions = regions_of(&t->plan, &stage);
-        const int most = t->plan.zero >= 2 ? core_units_of(&t->plan, &stage.units).all + PARTITION_PIECES
+        const int most = t->plan.zero >= 2 ? PARTITION_PIECES * core_units_of(&t->plan, &stage.units).all
                                            : regions_chunks(&regions);
         t->own = calloc((size_t)most, sizeof *t->own);
         if (!t->own)

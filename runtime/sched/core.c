@@ -26,9 +26,9 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0
                                                   : plan->virtual_stages == 1);
         assert(!gather_planned(plan) ||
-               ((plan->pp == 1 || plan->zero == 2) && plan->virtual_stages == 1 && plan->tp == 1 &&
-                plan->ep <= 1 && !policy_get(plan->policy)->deferred && part->units.blocks > 0 &&
-                plan->prefetch >= 0));
+               ((plan->pp == 1 || plan->zero == 2) && plan->virtual_stages == 1 && plan->ep <= 1 &&
+                !policy_get(plan->policy)->deferred && part->units.blocks > 0 && plan->prefetch >= 0 &&
+                part->replicated_count == 0));
         assert(!plan->overlap_allreduce || (plan->zero <= 1 && plan->ep <= 1));
         assert(part->replica >= 0 && part->replica < plan->dp);
         assert(part->shard >= 0 && part->shard < plan->tp);
@@ -510,7 +510,8 @@ static bool goes_on(struct core *core, struct op *op)
         const struct chain *of = NULL;
         for (size_t i = 0; i < sizeof inner_first / sizeof *inner_first; i++)
                 if (inner_first[i]->has(core, op)) {
-                        assert(!of || (of == &tensor_chain && inner_first[i] == &overlap_chain));
+                        assert(!of || (of == &tensor_chain && (inner_first[i] == &overlap_chain ||
+                                                               inner_first[i] == &gather_chain)));
                         of = inner_first[i];
                         if (of->goes_on(core, op))
                                 return true;

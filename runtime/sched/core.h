@@ -95,6 +95,12 @@ struct core_stage {
                 int blocks, dense;
                 bool tied;
                 int64_t embedding, dense_block, block, head;
+                /* Which of each, from its first one on, have gradients that are the sum of those of all
+                 * shards (replicated_count above, which is 0 then). In a unit of several these come behind
+                 * what comes before them in any. */
+                struct {
+                        struct plan_range embedding, dense_block, block, head;
+                } sums;
         } units;
 };
 
@@ -111,6 +117,8 @@ struct core_unit_counts core_units_of(const struct plan *plan, const struct core
  * there are: what a replica keeps in all. */
 int64_t core_unit_parameters(const struct plan *plan, const struct core_units *units, int unit);
 int64_t core_unit_place(const struct plan *plan, const struct core_units *units, int unit);
+/* Returns which of a unit's gradients shards sum. */
+struct plan_range core_unit_sum(const struct plan *plan, const struct core_units *units, int unit);
 
 /* ZeRO-2 and 3: buffers of whole units' weights, and of their gradients. The first `ends` are for the
  * embedding and the head (1: both take turns in it, or are one unit), the others for units of blocks; `own`:
@@ -137,8 +145,7 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
  * - virtual_stages above 1 needs the interleaved policy, which needs micro_batches to be a multiple of pp.
  * - ep divides dp.
  * - `overlap_allreduce` needs zero 0 or 1, ep 1 and cp 1.
- * - zero 2 and 3 need one shard, ep 1, and a policy that does not split backwards; 3 one stage, 2 one chunk
- *   a rank. */
+ * - zero 2 and 3 need ep 1, and a policy that does not split backwards; 3 one stage, 2 one chunk a rank. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
 
 /* A message carries one number beside its data: the virtual micro-batch (plan_vmbs) that it is for, as its

@@ -38,6 +38,10 @@
  * reduction waits for fetches that were asked for before its gradients were complete, as its place among the
  * collectives is behind their gathers. The next unit waits with it.
  *
+ * With shards a unit is a chain of parts and collectives itself (tensor.c). What sequence parallel shards
+ * have alike of a unit is summed in its buffer of gradients when it has been computed for the last time,
+ * which is one more collective that the compute lane waits for; then it is reduced.
+ *
  * If the plan's communication blocks, gradients are reduced before anything goes on: the next unit's weights
  * are asked for, and its work begins, after that. */
 #include "runtime/sched/state.h"
@@ -72,22 +76,31 @@ struct core_unit_counts core_units_of(const struct plan *plan, const struct core
                                          .parts = has_embedding(units) + blocks + (units->head > 0)};
 }
 
-/* Of the first `blocks` blocks. */
-static int64_t parameters_before(const struct core_units *u, int blocks)
+/* Of what a unit's layers have, embedding, dense block, block and head, all together. */
+static int64_t sum_of_layers(const struct plan *plan, const struct core_units *u, int unit,
+                             const int64_t of[4])
 {
-        const int dense = min_int(blocks, u->dense);
-        return dense * u->dense_block + (blocks - dense) * u->block;
+        const int first = (unit - 1) * layers_of(plan), end = min_int(first + layers_of(plan), u->blocks),
+                  dense = max_int(min_int(end, u->dense) - first, 0);
+        if (unit == 0)
+                return of[0] + (u->tied ? of[3] : 0);
+        return first >= u->blocks ? of[3] : dense * of[1] + (end - first - dense) * of[2];
 }
 
 int64_t core_unit_parameters(const struct plan *plan, const struct core_units *u, int unit)
 {
-        const int first = (unit - 1) * layers_of(plan);
-        if (unit == 0)
-                return u->embedding + (u->tied ? u->head : 0);
-        if (first >= u->blocks)
-                return u->head;
-        return parameters_before(u, min_int(first + layers_of(plan), u->blocks)) -
-               parameters_before(u, first);
+        return sum_of_layers(plan, u, unit,
+                             (const int64_t[]){u->embedding, u->dense_block, u->block, u->head});
+}
+
+struct plan_range core_unit_sum(const struct plan *plan, const struct core_units *u, int unit)
+{
+        const int64_t begins[] = {u->sums.embedding.begin, u->sums.dense_block.begin, u->sums.block.begin,
+                                  u->sums.head.begin},
+                      counts[] = {u->sums.embedding.count, u->sums.dense_block.count, u->sums.block.count,
+                                  u->sums.head.count};
+        return (struct plan_range){sum_of_layers(plan, u, unit, begins),
+                                   sum_of_layers(plan, u, unit, counts)};
 }
 
 static int64_t share_of(const struct plan *plan, const struct core_units *units, int unit)
@@ -247,7 +260,7 @@ static struct op part_of(const struct core *core, int nth)
         const struct gather_state *g = &core->gather;
         struct op op;
         memcpy(&op, &g->pass, sizeof op);
-        op.segment = nth;
+        op.range = nth;
         op.place = core_unit_place(&core->plan, &core->units, unit_of(core, nth));
         return op;
 }
@@ -268,7 +281,7 @@ static struct op gather_of(const struct core *core, int nth)
         if (beyond < 0)
                 return part_of(core, nth);
         struct op op = core_op_of_vmb(core, OP_FORWARD, core->forwards_started);
-        op.segment = beyond;
+        op.range = beyond;
         op.place = core_unit_place(&core->plan, &core->units, unit_of(core, nth));
         return op;
 }
@@ -434,6 +447,29 @@ static bool has(const struct core *core, const struct op *op)
         return gather_planned(&core->plan) && op_of_pass(op);
 }
 
+/* Whether what shards have alike of the unit that has been computed is to be summed before it is reduced: in
+ * the last backward, with all that earlier micro-batches left in this replica's share. */
+static bool sums_shards(const struct core *core)
+{
+        const int nth = core->gather.computed;
+        return completes(core, nth) && core->backwards_started == core->plan.micro_batches &&
+               core_unit_sum(&core->plan, &core->units, unit_of(core, nth)).count > 0;
+}
+
+static void sum_shards(struct core *core, const struct op *part)
+{
+        struct op *sum = core_continue(core, part);
+        const struct plan_range alike =
+                core_unit_sum(&core->plan, &core->units, unit_of(core, core->gather.computed));
+        op_become(sum, OP_ALLREDUCE);
+        sum->lane = LANE_TENSOR;
+        sum->group = GROUP_TENSOR;
+        sum->segment = 0;
+        sum->offset = alike.begin;
+        sum->count = alike.count;
+        sum->bytes = alike.count * plan_gradient_bytes(&core->plan);
+}
+
 static void computed(struct core *core, const struct op *op)
 {
         struct gather_state *g = &core->gather;
@@ -448,6 +484,8 @@ static void computed(struct core *core, const struct op *op)
         if (completes(core, nth)) {
                 memcpy(&g->reduce, op, sizeof *op);
                 g->reduce.gathered = -1;
+                g->reduce.segment = 0;
+                g->reduce.offset = 0;
                 g->reduce.begins = GRADIENTS_ADD;
                 g->reduce.widens = g->reduce.loads = false;
                 make_collective(core, &g->reduce, OP_REDUCE_SCATTER, unit_of(core, nth));
@@ -470,6 +508,10 @@ static bool goes_on(struct core *core, struct op *op)
         if (op->kind == OP_REDUCE_SCATTER) {
                 g->scattering--;
                 core_tables(core).reduced[op->reduced] = 0;
+                return true;
+        }
+        if (op->kind != OP_ALLREDUCE && sums_shards(core)) {
+                sum_shards(core, op);
                 return true;
         }
         computed(core, op);

@@ -33,7 +33,8 @@ enum op_kind {
         OP_BACKWARD,
         /* Sends `gradient` to the previous stage. */
         OP_SEND_GRADIENT,
-        /* Sums the gradients of parameters [offset, offset + count) over `group`. */
+        /* Sums the gradients of parameters [offset, offset + count) over `group`. As a part of a backward
+         * (ZeRO-2, 3) these are in the buffer `reduced`, see gather.c. */
         OP_ALLREDUCE,
         /* Computes the squared norm of this stage's gradients, with ZeRO of this replica's shares of
          * them. */
@@ -70,11 +71,11 @@ enum op_kind {
         /* Copies to the device what the message or collective `of` has brought to the host. */
         OP_STAGE_IN,
         /* A collective of a stage's shards, or of the replicas that share its experts, which follows the
-         * `segment`-th part of the pass `of`; see tensor.c. */
+         * `segment`-th part of the pass `of`, or of one of its ranges or units; see tensor.c. */
         OP_TENSOR,
         /* With ZeRO: sums the gradients [offset, offset + count) over `group` and leaves each member its
          * share of the sums. As a part of a pass (ZeRO-2, 3) it is about the `count` gradients, in the buffer
-         * `reduced`, of the pass's `segment`-th unit, see gather.c. */
+         * `reduced`, of the pass's `range`-th unit, see gather.c. */
         OP_REDUCE_SCATTER,
         /* With ZeRO: gives every member of `group` the weights of which each has its share; addressed
          * likewise, but that a unit's go to the buffer `gathered`. */
@@ -153,8 +154,8 @@ struct op {
         enum op_lane lane;
         /* The operation that this one is a part of: the message or collective that OP_STAGE_OUT and
          * OP_STAGE_IN copy for; the forward or backward to which an OP_TENSOR, OP_CHECK_OVERFLOW,
-         * OP_REDUCE_SCATTER or OP_ALL_GATHER belongs, if it belongs to one; what an OP_DECISION decides on.
-         * Otherwise `of` equals `kind`. */
+         * OP_ALLREDUCE, OP_REDUCE_SCATTER or OP_ALL_GATHER belongs, if it belongs to one; what an OP_DECISION
+         * decides on. Otherwise `of` equals `kind`. */
         enum op_kind of;
         int parts;       /* OP_BACKWARD: OP_INPUT_GRADIENT, OP_WEIGHT_GRADIENT or both */
         int chunk;       /* which of this rank's chunks of the model; 0 if not interleaved */
@@ -175,9 +176,10 @@ struct op {
         int bucket;
         /* Updates that work in buffers: which set of these, below PLAN_UPDATE_BUFFERS. */
         int buffer;
-        /* Parts of a forward or backward: which part, counted in the order of work (tensor.c, gather.c). */
+        /* Parts of a forward or backward, or of one of its ranges or units: which part, counted in the order
+         * of work (tensor.c). */
         int segment;
-        /* Backwards in ranges (overlap.c): which range, counted in the order of work. */
+        /* Backwards in ranges (overlap.c), passes in units (gather.c): which of these, counted likewise. */
         int range;
         enum op_group group; /* of a collective: which ranks take part */
         /* Given by the engine, to recognise the operation when it completes; the core ignores it. */

@@ -324,9 +324,9 @@ void weights_done(struct core *core, const struct op *op);
 
 /* An operation that the world works on part by part while the rest of the core sees one: it begins when its
  * first part is issued, and is over when its last one is. Every operation is of one chain at most, but for a
- * range of the overlap's, which is a chain of the shards' itself; core_complete asserts it. The plan says of
- * which: a forward or backward is of the overlap's (which needs zero 0 or 1), of the units' (ZeRO-2 and 3,
- * one shard) or of the shards' chain, anything else of the staging's. */
+ * range of the overlap's and a unit, which are chains of the shards' themselves; core_complete asserts it.
+ * The plan says of which: a forward or backward is of the overlap's (which needs zero 0 or 1), of the units'
+ * (ZeRO-2 and 3) or of the shards' chain, anything else of the staging's. */
 struct chain {
         /* Returns whether `op`, a part or all of an operation, is of this chain. */
         bool (*has)(const struct core *core, const struct op *op);

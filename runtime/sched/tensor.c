@@ -19,7 +19,8 @@
 
 static bool has(const struct core *core, const struct op *op)
 {
-        return plan_parts_passes(&core->plan) && op_of_pass(op) && op->kind != OP_CHECK_OVERFLOW;
+        return plan_parts_passes(&core->plan) && op_of_pass(op) &&
+               (op->kind == op->of || op->kind == OP_TENSOR);
 }
 
 /* A part has been computed, and no collective is under way. */

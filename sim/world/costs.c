@@ -130,7 +130,7 @@ enum collective_kind costs_collective(const struct op *op)
 enum dtype costs_format(const struct costs *costs, const struct op *op)
 {
         const bool fp32 = costs->options->reduce_fp32 && op->kind != OP_ALL_GATHER;
-        return op_lane_of_replicas(op->lane) && !fp32 ? costs->options->dtype : DTYPE_FP32;
+        return op->lane != LANE_SCALARS && !fp32 ? costs->options->dtype : DTYPE_FP32;
 }
 
 struct collective_group costs_group(const struct costs *costs, struct plan_group group, enum op_group kind)

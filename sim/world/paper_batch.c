@@ -63,8 +63,9 @@ static double collective_of(const struct machine_links *l, int rank, const struc
                 return 0;
         if (op->kind == OP_DECISION)
                 return tensor_decision_seconds(p, group, op->bytes);
-        if (op_of_pass(op))
-                return tensor_unit_seconds(p, group, l->costs->machine->load, op, l->costs->options->dtype);
+        if (op_of_pass(op) && op->lane != LANE_TENSOR)
+                return tensor_unit_seconds(p, group, l->plan.tp, l->costs->machine->load, op,
+                                           l->costs->options->dtype);
         const struct collective_group gpus = costs_group(l->costs, group, op->group);
         const enum collective_kind kind = costs_collective(op);
         const enum dtype format = costs_format(l->costs, op);

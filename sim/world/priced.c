@@ -243,12 +243,25 @@ static struct priced_unit *unit_of(struct priced *priced, const struct sim_lane 
         return unit;
 }
 
+/* What shards have alike of a unit is summed by the closed form, as their other collectives are. */
+static bool begin_shard_sum(const struct priced *priced, struct sim_lane *lane)
+{
+        const struct sim_group group = sim_group_of(lane->rank, lane->now.op.group);
+        const struct collective_group gpus = costs_group(priced->costs, group.ranks, group.kind);
+        if (!all_came(lane, &group))
+                return false;
+        end_all(lane, &group,
+                collective_seconds(&priced->costs->platform, &gpus, COLLECTIVE_ALLREDUCE, lane->now.op.bytes,
+                                   costs_format(priced->costs, &lane->now.op)));
+        return true;
+}
+
 /* Whether nothing crosses a link but collectives of replicas that all do the same: no messages, and no copies
  * but those of tokens. */
 static bool has_links_alone(const struct plan *plan)
 {
-        return plan->pp == 1 && plan->cp <= 1 && plan->ep <= 1 && !plan_buffers_updates(plan) &&
-               !plan->offload_activations && !plan->stage_allreduce;
+        return plan->pp == 1 && plan->tp == 1 && plan->cp <= 1 && plan->ep <= 1 &&
+               !plan_buffers_updates(plan) && !plan->offload_activations && !plan->stage_allreduce;
 }
 
 /* Members that come to a collective while the first of its kind is under way wait until that is over: it
@@ -444,7 +457,7 @@ static void compute(const struct price_list *prices, struct sim_lane *lane)
         price_widen(prices, stage, op);
         const struct price_behind behind = price_behind(prices, stage, op);
         op->more = behind.pass != NULL;
-        if (op->more && behind.pass->collectives) {
+        if (op->more) {
                 const struct kernel *collective = &behind.pass->collectives[behind.part];
                 op->group = price_group(collective->kind);
                 op->beside = collective->beside;
@@ -477,6 +490,8 @@ static bool begin(void *context, struct sim_lane *lane)
                         pass_gate(priced, lane);
                 else if (sim_group_of(lane->rank, op->group).ranks.size == 1)
                         sim_lane_ends(lane, now);
+                else if (op->lane == LANE_TENSOR)
+                        return begin_shard_sum(priced, lane);
                 else if (op_of_pass(op))
                         return begin_unit(priced, lane);
                 else

@@ -196,7 +196,7 @@ static struct trace_record find_op(struct replay *replay, int rank, const struct
  * collective, its group: see runtime/sched/tensor.c. */
 static bool more(const struct replay *replay, int rank, struct op *op)
 {
-        if (!op_of_pass(op))
+        if (op->kind != OP_FORWARD && op->kind != OP_BACKWARD && op->kind != OP_TENSOR)
                 return false;
         const bool computed = op->kind != OP_TENSOR;
         struct trace_record next = {.rank = rank,

@@ -126,10 +126,11 @@ double tensor_line_seconds(const struct platform *platform, struct plan_group re
         return profile_line_seconds(load, LINE_LAYER_GATHER, bytes, false);
 }
 
-double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
+double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas, int shards,
                            const struct profile_load *load, const struct op *op, enum dtype dtype)
 {
-        const struct collective_group gpus = {replicas.first, replicas.stride, replicas.size, 1};
+        const struct collective_group gpus = {replicas.first, replicas.stride, replicas.size,
+                                              min_int(shards, platform->gpus_per_node)};
         const double known = tensor_line_seconds(platform, replicas, load, op->bytes);
         if (!isnan(known))
                 return known;

@@ -36,9 +36,10 @@ double tensor_decision_seconds(const struct platform *platform, struct plan_grou
 double tensor_line_seconds(const struct platform *platform, struct plan_group replicas,
                            const struct profile_load *load, int64_t bytes);
 
-/* Returns the seconds in which the replicas gather the weights of a unit or reduce its gradients with ZeRO-3;
- * op->bytes are the unit's. By that line, or else by the closed form. */
-double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas,
+/* Returns the seconds in which the replicas gather the weights of a unit or reduce its gradients with ZeRO-3,
+ * as those of the other shards do meanwhile; op->bytes are the unit's. By that line, or else by the closed
+ * form. */
+double tensor_unit_seconds(const struct platform *platform, struct plan_group replicas, int shards,
                            const struct profile_load *load, const struct op *op, enum dtype dtype);
 
 #endif

@@ -70,6 +70,9 @@ SPREAD = [
     ("llama3-8b", ["--gpus", 32, "--pp", 2, "--dp", 16, "--batch-size", 64, "--zero", 2, "--offload", "--recompute", "layer"], (16, 1)),
     ("llama3-8b", ["--gpus", 32, "--dp", 32, "--batch-size", 32, "--zero", 3, "--shard-replicas", 8], (32, 1)),
     ("llama3-8b", ["--gpus", 64, "--dp", 64, "--batch-size", 64, "--zero", 3, "--shard-replicas", 16, "--allreduce-buckets", 1], (64, 1)),
+    ("llama3-8b", ["--gpus", 32, "--tp", 4, "--dp", 8, "--batch-size", 16, "--zero", 3, "--sequence-parallel"], (8, 4)),
+    ("llama3-8b", ["--gpus", 32, "--dp", 8, "--cp", 4, "--batch-size", 16, "--zero", 3], (32, 1)),
+    ("llama3-8b", ["--gpus", 32, "--pp", 2, "--tp", 4, "--dp", 4, "--batch-size", 16, "--zero", 2], (4, 4)),
     ("mixtral-8x7b", ["--gpus", 16, "--pp", 2, "--dp", 8, "--ep", 8, "--batch-size", 16, "--routing-exponent", 0.5],
      "replicas have experts of their own, which get uneven rows"),
 ]

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """Replicas that share: what a rank of --zero 1, 2 or 3 holds is predicted to the byte, and by hand; losses and checkpoints are those
-of a run without; of --zero 2 and 3 every unit is gathered, computed and reduced as the plan says."""
+of a run without; of --zero 2 and 3 every unit is gathered, computed and reduced as the plan says, by shards and by ranks with parts of
+sequences too."""
 import csv
 import functools
 import json
+import math
 import os
 import sys
 import tempfile
@@ -30,17 +32,27 @@ UNITS = [("tiny", 2, []), ("tiny", 3, []), ("tiny", 8, ["--batch-size", 8]), ("t
          ("tiny", 4, ["--shard-replicas", 2]), ("tiny", 8, ["--shard-replicas", 4, "--batch-size", 8, "--clip", 0.1] + BATCH),
          ("tiny", 6, ["--shard-replicas", 3, "--clip", 0, "--bucket-params", 3000, "--allreduce-buckets", 1]), ("llama-tiny", 4, ["--shard-replicas", 2]),
          ("tiny", 4, ["--shard-replicas", 1]), ("llama-tiny", 2, []), ("llama-tiny", 4, BATCH + ["--clip", 0]), ("mixtral-tiny", 2, []), ("mixtral-tiny", 3, BATCH),
-         ("deepseek-tiny", 2, []), ("deepseek-tiny", 4, ["--unit-layers", 2])]
+         ("deepseek-tiny", 2, []), ("deepseek-tiny", 4, ["--unit-layers", 2]), ("tiny", 2, ["--tp", 2]),
+         ("llama-tiny", 2, ["--tp", 2, "--sequence-parallel", "--unit-layers", 3] + BATCH), ("mixtral-tiny", 2, ["--tp", 2, "--sequence-parallel"]),
+         ("tiny", 1, ["--cp", 2]), ("tiny", 1, ["--cp", 2, "--tp", 2, "--clip", 0.1, "--sequence-parallel"])]
 # And zero 2.
 REDUCED = [("tiny", 3, BATCH), ("tiny", 8, LARGE + ["--batch-size", 8]), ("tiny", 2, ["--clip", 0.1, "--bucket-params", 300]),
            ("tiny", 4, ["--shard-replicas", 2, "--schedule", "1f1b", "--p2p", "blocking"] + BATCH), ("llama-tiny", 3, []), ("deepseek-tiny", 3, ["--unit-layers", 2]),
            ("tiny", 3, ["--pp", 2, "--clip", 0.1]), ("tiny", 2, ["--pp", 4, "--schedule", "gpipe"] + BATCH), ("tiny", 4, ["--pp", 2, "--shard-replicas", 2]),
-           ("llama-tiny", 2, ["--pp", 2, "--schedule", "1f1b", "--p2p", "blocking"])]
+           ("llama-tiny", 2, ["--pp", 2, "--schedule", "1f1b", "--p2p", "blocking"]),
+           ("tiny", 2, ["--pp", 2, "--tp", 2, "--clip", 0.1, "--sequence-parallel"]), ("llama-tiny", 1, ["--pp", 2, "--cp", 2, "--cp-exchange", "all-gather"])]
 TOLERANCE = 1e-6
 # Zero 3, or 2, whose memory is predicted.
 GATHERED = [(2, []), (3, KEPT), (4, BATCH), (2, LARGE), (3, ["--prefetch", 0]), (2, ["--prefetch", 2]), (3, ["--offload"] + BUCKETS),
             (4, ["--shard-replicas", 2, "--offload"] + BUCKETS), (2, ["--schedule", "gpipe", "--recompute", "layer"]), (2, ["--schedule", "1f1b", "--p2p", "blocking"])]
 SHARED_GRADIENTS = [(2, LARGE), (3, ["--offload"] + BUCKETS), (4, ["--shard-replicas", 2] + BATCH)]
+# With collectives inside units: memory, operations and replay.
+PARTS = [("tiny", (1, 2), ["--zero", 3, "--tp", 2, "--sequence-parallel"]), ("llama-tiny", (1, 1), ["--zero", 3, "--cp", 2] + LARGE),
+         ("tiny", (2, 2), ["--zero", 2, "--tp", 2, "--sequence-parallel", "--offload"])]
+
+
+def ranks_of(pp, dp, flags):
+    return pp * dp * math.prod(flags[flags.index(axis) + 1] for axis in ("--tp", "--cp") if axis in flags)
 
 
 def train(folder, pp, dp, *more):
@@ -113,7 +125,7 @@ def trained(folder, model, dp, *more):
         if os.path.exists(path):
             os.remove(path)
     status, out, err = ranvier.run(["train", model, "--data", os.path.join(folder, "text.txt"), "--dp", dp, *SHAPE, "--steps", ranvier.STEPS,
-                                    "--lr", 3e-3, "--seq-len", 32, "--log", log, "--checkpoint", checkpoint, *more], pp * dp)
+                                    "--lr", 3e-3, "--seq-len", 32, "--log", log, "--checkpoint", checkpoint, *more], ranks_of(pp, dp, more))
     if status:
         return None, err
     return [*ranvier.losses(log), float(list(csv.DictReader(open(log)))[-1]["val_loss"])], read(checkpoint)
@@ -324,7 +336,7 @@ def check_units(tap, folder):
                 what = event.get("args", {})
                 if event.get("ph") == "X" and what.get("of", what["kind"]) in ("forward", "backward") and event["pid"] == 0 and \
                         what["batch"] == (7 if real else 0):
-                    found.setdefault((what["kind"], what.get("of", what["kind"]), what["micro_batch"]), []).append(what.get("segment", 0))
+                    found.setdefault((what["kind"], what.get("of", what["kind"]), what["micro_batch"]), []).append(what.get("range", 0))
             first, last = range(0, batches), range(6 - batches, 6)
             expected = {("forward", "forward", m): [*both] for m in range(6)} | {("backward", "backward", m): [*both] for m in range(6)}
             expected |= {("all-gather", "forward", m): [*both[:-1]] for m in first if zero == 3} | {("all-gather", "backward", m): [*again] for m in range(6) if again}
@@ -332,6 +344,26 @@ def check_units(tap, folder):
             found = {key: sorted(units) for key, units in found.items()}
             tap.ok(found == expected, f"{'real' if real else 'simulated'} --zero {zero} {' '.join(map(str, flags))}: units are gathered and reduced as the plan says",
                    f"{said}{found}\n{expected}")
+
+
+def check_parts(tap, folder):
+    """Shards, and ranks that have parts of sequences, in both worlds."""
+    paths = [os.path.join(folder, name) for name in ("report.json", "trace.json", "predicted.json", "simulated.json")]
+    report, trace, predicted, simulated = paths
+    for model, (pp, dp), flags in PARTS:
+        plan = ["--pp", pp, "--dp", dp, "--precision", "bf16", *SHAPE, "--seq-len", 32, *flags]
+        ranks, name = ranks_of(pp, dp, flags), f"{model} {pp} x {dp} {' '.join(map(str, flags))}"
+        status, _, err = ranvier.run(["train", model, "--data", os.path.join(folder, "text.txt"), "--steps", 2, "--report", report, "--trace", trace, *plan], ranks)
+        also, _, said = ranvier.run(["simulate", model, "--profile", "a100-datasheet", "--platform", "selene", "--gpus", ranks, "--ignore-memory", "--fusion", "on",
+                                     "--report", predicted, "--trace", simulated, *plan])
+        read = [json.load(open(path)) for path in paths] if status == also == 0 else [{}] * 4
+        held = [holds(read[i]) if read[i] else None for i in (0, 2)]
+        tap.ok(held[0] and held[0] == held[1], f"{name}: memory is predicted to the byte", f"{err}{said}{held}")
+        found = [sorted(str([event["pid"], *(event["args"].get(key) for key in ("kind", "of", "range", "segment", "micro_batch", "bucket", "bytes"))])
+                        for event in read[i].get("traceEvents", []) if event.get("ph") == "X" and event["args"]["batch"] == batch) for i, batch in ((1, 1), (3, 0))]
+        tap.ok(found[0] and found[0] == found[1], f"{name}: both worlds have the same operations", f"{set(found[0]) ^ set(found[1])}")
+        status, out, err = ranvier.run(["simulate", model, "--replay", trace, "--gpus", ranks, *plan])
+        tap.ok(status == 0 and "identical" in out, f"{name}: a replay takes the same decisions", out + err)
 
 
 def check_between_groups(tap, folder):
@@ -382,6 +414,7 @@ def main():
         check_groups(tap, folder)
         check_gathered(tap, folder)
         check_units(tap, folder)
+        check_parts(tap, folder)
         check_between_groups(tap, folder)
         check_times(tap, folder)
     tap.end()

@@ -63,6 +63,7 @@ int64_t paper_expert_parameters(const struct plan *plan, int64_t parameters)
 struct core_units paper_units(const struct plan *plan, int stage)
 {
         const bool shares = plan->tied && plan->pp > 1;
+        const struct plan_range alike = {1, plan->sequence_parallel};
         return (struct core_units){.blocks = PAPER_BLOCKS,
                                    .dense = PAPER_DENSE,
                                    .tied = plan->tied && plan->pp == 1,
@@ -71,7 +72,8 @@ struct core_units paper_units(const struct plan *plan, int stage)
                                    .block = PAPER_BLOCK,
                                    .head = stage < plan->pp - 1 ? 0
                                            : shares             ? PAPER_EMBEDDING
-                                                                : PAPER_HEAD};
+                                                                : PAPER_HEAD,
+                                   .sums = {alike, alike, alike, alike}};
 }
 
 struct paper *paper_of_equal_stages(const struct plan *plan, int64_t parameters, bool eager,

@@ -78,6 +78,7 @@ struct seen {
         bool passing;        /* zero 2 and 3: a forward or backward is under way */
         struct op pass;
         int begun, computed; /* of its units */
+        bool sums;           /* the shards' sum of one that has been computed is to come */
         struct unit units[UNITS];
         struct unit_buffer weights[2 + UNITS], unit_gradients[2 + UNITS];
 };
@@ -722,6 +723,89 @@ static void complete_pipeline(struct observer *o, int rank, const struct op *op)
         }
 }
 
+/* ---- passes, or units of them, of spread experts, or of parts of sequences, part by part ---- */
+
+/* Whether it is a part, or an exchange between parts. */
+static bool is_part(const struct observer *o, const struct op *op)
+{
+        return exchanges(o) && op_of_pass(op) && (op->kind == op->of || op->kind == OP_TENSOR);
+}
+
+/* A part computes, an exchange follows, the next part computes, ...; in this order. */
+static void issue_part(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        const bool exchange = op->kind == OP_TENSOR;
+        const uint64_t word =
+                (((uint64_t)op->of * 64 + (uint64_t)op->range) * 64 + (uint64_t)op->segment) * 1024 +
+                (uint64_t)vmb_of(o, op);
+        if (s->chain == 0)
+                s->chain_vmb = vmb_of(o, op);
+        expect(o, op->lane == (exchange ? LANE_TENSOR : LANE_COMPUTE) && vmb_of(o, op) == s->chain_vmb,
+               "a pass that has begun goes on to its end");
+        if (exchanges_both(o) && s->chain > PAPER_PARTS)
+                expect(o,
+                       op->segment == (exchange ? PAPER_PARTS - 1 : PAPER_PARTS) &&
+                               exchange == (s->chain == PAPER_PARTS + 1),
+                       "rows of experts are exchanged behind a ring, and a part follows");
+        else if (o->plan.cp >
+                 1) /* the middle one of three parts beside the one exchange, the last behind both */
+                expect(o, op->segment == (exchange ? 0 : (s->chain + 1) / 2) && (s->chain == 1 || !exchange),
+                       "a part is computed beside an exchange, and the next one when both are over");
+        else
+                expect(o, op->segment == s->chain / 2 && exchange == s->chain % 2,
+                       "parts and exchanges of a pass take turns");
+        expect(o, !exchange || op->group == exchange_group(o, op),
+               "replicas exchange with those that have all experts, or the rest of their sequences");
+        if (exchange)
+                s->collectives[op->group] = (s->collectives[op->group] ^ (word + 1)) * 0x100000001B3u;
+}
+
+/* Returns whether it was the last one. */
+static bool complete_part(const struct observer *o, int rank)
+{
+        struct seen *s = &o->seen[rank];
+        const int in_ring = PAPER_PARTS + 1, in_turn = 2 * PAPER_PARTS - 1;
+        if (++s->chain < (exchanges_both(o) ? in_ring + 2 : o->plan.cp > 1 ? in_ring : in_turn))
+                return false;
+        s->chain = 0;
+        return true;
+}
+
+/* The same operation, as it is whole. */
+static struct op whole_pass(const struct op *part)
+{
+        struct op pass = *part;
+        pass.kind = part->of;
+        pass.segment = pass.range = 0;
+        pass.count = 0;
+        return pass;
+}
+
+/* The whole of it, or of a range of a last backward. */
+static struct op with_range(const struct op *part)
+{
+        struct op pass = whole_pass(part);
+        pass.range = part->range;
+        pass.count = part->count;
+        return pass;
+}
+
+static void issue_parted(struct observer *o, int rank, const struct op *op)
+{
+        const struct op pass = with_range(op);
+        if (o->seen[rank].chain == 0)
+                issue_pipeline(o, rank, &pass);
+        issue_part(o, rank, op);
+}
+
+static void complete_parted(struct observer *o, int rank, const struct op *op)
+{
+        const struct op pass = with_range(op);
+        if (complete_part(o, rank))
+                complete_pipeline(o, rank, &pass);
+}
+
 /* ---- passes of zero 2 and 3, unit by unit ---- */
 
 static int layers_of(const struct observer *o)
@@ -761,7 +845,7 @@ static int parts_in(const struct observer *o, int rank)
  */
 static int unit_of(const struct observer *o, int rank, const struct op *op)
 {
-        const int last = units_in(o) - 1, nth = op->segment,
+        const int last = units_in(o) - 1, nth = op->range,
                   at = !has_embedding(o, rank) + (op->of == OP_FORWARD ? nth : parts_in(o, rank) - 1 - nth);
         return at == last && is_tied(o) ? 0 : at;
 }
@@ -783,12 +867,12 @@ static int64_t unit_parameters(const struct observer *o, int rank, int unit)
 
 static bool is_head(const struct observer *o, int rank, const struct op *op)
 {
-        return has_head(o, rank) && op->segment == (op->of == OP_FORWARD ? parts_in(o, rank) - 1 : 0);
+        return has_head(o, rank) && op->range == (op->of == OP_FORWARD ? parts_in(o, rank) - 1 : 0);
 }
 
 static bool is_back_to_embedding(const struct observer *o, int rank, const struct op *op)
 {
-        return has_embedding(o, rank) && op->of == OP_BACKWARD && op->segment == parts_in(o, rank) - 1;
+        return has_embedding(o, rank) && op->of == OP_BACKWARD && op->range == parts_in(o, rank) - 1;
 }
 
 static bool is_for_batch(const struct observer *o)
@@ -830,8 +914,8 @@ static void issue_gather(struct observer *o, int rank, const struct op *op)
         for (int i = 0; i < 2 + UNITS; i++)
                 expect(o, s->weights[i].unit != unit, "what is there is not gathered again");
         expect(o,
-               op->segment + ahead < s->begun + o->plan.prefetch ||
-                       (s->begun == s->computed && op->segment <= s->computed),
+               op->range + ahead < s->begun + o->plan.prefetch ||
+                       (s->begun == s->computed && op->range <= s->computed),
                "weights are gathered no more units ahead than the plan says");
         *buffer = (struct unit_buffer){.unit = unit};
 }
@@ -862,7 +946,7 @@ static void compute_unit(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         expect(o, op->lane == LANE_COMPUTE && op->count == 0, "a unit is computed on the compute lane");
-        expect(o, op->segment == s->begun && s->begun == s->computed, "units are computed one by one");
+        expect(o, op->range == s->begun && s->begun == s->computed, "units are computed one by one");
         if (is_back_to_embedding(o, rank, op)) {
                 expect(o, op->gathered < 0, "an embedding's backward reads no weights");
         } else {
@@ -895,33 +979,55 @@ static bool any_reduced(const struct seen *s)
         return false;
 }
 
-/* The same operation, as it is without zero 2 and 3. */
-static struct op whole_pass(const struct op *part)
+/* Whether shards sum what they have alike of a unit when it has been computed: for the last time. */
+static bool sums_shards(const struct observer *o, int rank, const struct op *op)
 {
-        struct op pass = *part;
-        pass.kind = part->of;
-        pass.segment = 0;
-        pass.count = 0;
-        return pass;
+        const struct core_units units = paper_units(&o->plan, plan_stage(&o->plan, rank));
+        const int unit = unit_of(o, rank, op);
+        return op->of == OP_BACKWARD && !(is_tied(o) && is_head(o, rank, op)) &&
+               core_unit_sum(&o->plan, &units, unit).count > 0 &&
+               o->seen[rank].units[unit].made == o->plan.micro_batches - 1;
+}
+
+static void issue_shard_sum(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        const struct core_units units = paper_units(&o->plan, plan_stage(&o->plan, rank));
+        const struct plan_range alike = core_unit_sum(&o->plan, &units, unit_of(o, rank, op));
+        expect(o,
+               op->lane == LANE_TENSOR && op->group == GROUP_TENSOR && op->offset == alike.begin &&
+                       op->count == alike.count && op->bytes == op->count * o->plan.element_bytes,
+               "shards sum what they have alike of a unit");
+        expect(o, s->sums && op->range == s->computed, "when it has been computed for the last time");
 }
 
 static void issue_unit(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
+        if (is_part(o, op) && (op->kind == OP_TENSOR || op->segment > 0)) {
+                issue_part(o, rank, op);
+                return;
+        }
+        if (op->kind == OP_ALLREDUCE) {
+                issue_shard_sum(o, rank, op);
+                return;
+        }
         if (!s->passing && op->kind != OP_REDUCE_SCATTER) {
                 s->pass = whole_pass(op);
                 s->passing = true;
                 s->begun = s->computed = 0;
                 issue_pipeline(o, rank, &s->pass);
         }
-        expect(o, op->segment >= 0 && op->segment < parts_in(o, rank), "a pass has the units of its stage");
+        expect(o, op->range >= 0 && op->range < parts_in(o, rank), "a pass has the units of its stage");
         if (op->kind == op->of) {
                 expect(o, !o->plan.blocking || !any_reduced(s), "blocking gradients are reduced first");
                 compute_unit(o, rank, op);
+                if (is_part(o, op))
+                        issue_part(o, rank, op);
                 return;
         }
         const uint64_t word =
-                ((uint64_t)op->kind * 64 + (uint64_t)op->segment) * 1024 + (uint64_t)vmb_of(o, op);
+                ((uint64_t)op->kind * 64 + (uint64_t)op->range) * 1024 + (uint64_t)vmb_of(o, op);
         s->collectives[op->group] = (s->collectives[op->group] ^ (word + 1)) * 0x100000001B3u;
         expect(o,
                op->lane == LANE_COLLECTIVE &&
@@ -965,8 +1071,10 @@ static void complete_unit(struct observer *o, int rank, const struct op *op)
         } else if (op->kind == OP_REDUCE_SCATTER) {
                 s->units[unit_of(o, rank, op)].reduced = s->unit_gradients[op->reduced].summed;
                 s->unit_gradients[op->reduced] = (struct unit_buffer){.unit = -1};
-        } else {
-                unit_computed(o, rank, op);
+        } else if (!is_part(o, op) || complete_part(o, rank)) {
+                s->sums = op->kind != OP_ALLREDUCE && sums_shards(o, rank, op);
+                if (!s->sums)
+                        unit_computed(o, rank, op);
         }
 }
 
@@ -1065,65 +1173,6 @@ static int unit_with(const struct observer *o, int rank, int64_t place)
                     !(is_tied(o) && unit == units_in(o) - 1))
                         found = unit;
         return found;
-}
-
-/* ---- passes of spread experts, or of parts of sequences, part by part ---- */
-
-/* The whole of it, or of a range of a last backward. */
-static struct op with_range(const struct op *part)
-{
-        struct op pass = whole_pass(part);
-        pass.count = part->count;
-        return pass;
-}
-
-static bool of_parts(const struct observer *o, const struct op *op)
-{
-        return exchanges(o) && op_of_pass(op) && op->kind != OP_CHECK_OVERFLOW;
-}
-
-/* A part computes, an exchange follows, the next part computes, ...; in this order. */
-static void issue_part(struct observer *o, int rank, const struct op *op)
-{
-        struct seen *s = &o->seen[rank];
-        const bool exchange = op->kind == OP_TENSOR;
-        const uint64_t word =
-                (((uint64_t)op->of * 64 + (uint64_t)op->range) * 64 + (uint64_t)op->segment) * 1024 +
-                (uint64_t)vmb_of(o, op);
-        if (s->chain == 0) {
-                const struct op pass = with_range(op);
-                s->chain_vmb = vmb_of(o, op);
-                issue_pipeline(o, rank, &pass);
-        }
-        expect(o, op->lane == (exchange ? LANE_TENSOR : LANE_COMPUTE) && vmb_of(o, op) == s->chain_vmb,
-               "a pass that has begun goes on to its end");
-        if (exchanges_both(o) && s->chain > PAPER_PARTS)
-                expect(o,
-                       op->segment == (exchange ? PAPER_PARTS - 1 : PAPER_PARTS) &&
-                               exchange == (s->chain == PAPER_PARTS + 1),
-                       "rows of experts are exchanged behind a ring, and a part follows");
-        else if (o->plan.cp >
-                 1) /* the middle one of three parts beside the one exchange, the last behind both */
-                expect(o, op->segment == (exchange ? 0 : (s->chain + 1) / 2) && (s->chain == 1 || !exchange),
-                       "a part is computed beside an exchange, and the next one when both are over");
-        else
-                expect(o, op->segment == s->chain / 2 && exchange == s->chain % 2,
-                       "parts and exchanges of a pass take turns");
-        expect(o, !exchange || op->group == exchange_group(o, op),
-               "replicas exchange with those that have all experts, or the rest of their sequences");
-        if (exchange)
-                s->collectives[op->group] = (s->collectives[op->group] ^ (word + 1)) * 0x100000001B3u;
-}
-
-static void complete_part(struct observer *o, int rank, const struct op *op)
-{
-        struct seen *s = &o->seen[rank];
-        const int in_ring = PAPER_PARTS + 1, in_turn = 2 * PAPER_PARTS - 1;
-        if (++s->chain < (exchanges_both(o) ? in_ring + 2 : o->plan.cp > 1 ? in_ring : in_turn))
-                return;
-        const struct op pass = with_range(op);
-        s->chain = 0;
-        complete_pipeline(o, rank, &pass);
 }
 
 /* ---- what follows it ---- */
@@ -1494,7 +1543,7 @@ static void check_decided(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
         if (!core_decides(&o->plan, plan_stage(&o->plan, rank)) ||
-            (op->kind != OP_FORWARD && op->kind != OP_BACKWARD))
+            (op->kind != OP_FORWARD && op->kind != OP_BACKWARD) || op->range > 0)
                 return;
         expect(o, s->told && op->kind == s->decided && vmb_of(o, op) == s->decided_vmb,
                "the first shard keeps to what it told the others");
@@ -1585,8 +1634,8 @@ void observer_issue(struct observer *o, int rank, const struct op *issued, struc
                 issue_decision(o, rank, op);
         else if (gathers_units(o) && op_of_pass(op))
                 issue_unit(o, rank, op);
-        else if (of_parts(o, op))
-                issue_part(o, rank, op);
+        else if (is_part(o, op))
+                issue_parted(o, rank, op);
         else if (of_pipeline(op->of))
                 issue_pipeline(o, rank, op);
         else
@@ -1612,8 +1661,8 @@ void observer_complete(struct observer *o, int rank, const struct op *completed)
                 complete_decision(o, rank);
         else if (gathers_units(o) && op_of_pass(op))
                 complete_unit(o, rank, op);
-        else if (of_parts(o, op))
-                complete_part(o, rank, op);
+        else if (is_part(o, op))
+                complete_parted(o, rank, op);
         else if (of_pipeline(op->of))
                 complete_pipeline(o, rank, op);
         else

@@ -152,23 +152,22 @@ static void spread_plan(uint64_t *random, struct plan *plan)
                 plan->ep = spread_over(random, plan);
                 plan->cp = random_int(random, 0, 2) ? 1 : spread_over(random, plan);
                 plan->overlap_allreduce = plan->offload_activations = false;
+                plan->zero = plan->zero ? 1 : 0;
+                plan->sharers = 0;
         } else if (can_spread_sequences(plan)) {
                 plan->cp = spread_over(random, plan);
                 plan->offload_activations &= plan->policy != POLICY_AXONN || plan->pp == 1;
-        } else {
-                return;
         }
-        plan->zero = plan->zero ? 1 : 0;
-        plan->sharers = 0;
 }
 
 /* Shards, of which the first one decides where they could disagree. */
 static void split_stages(uint64_t *random, struct plan *plan)
 {
-        if (plan->policy != POLICY_AXONN || plan->zero >= 2 || plan->ep > 1 || plan->cp > 1 ||
+        if ((plan->policy != POLICY_AXONN && plan->zero < 2) || plan->ep > 1 || plan->cp > 1 ||
             random_int(random, 0, 1))
                 return;
         plan->tp = 2;
+        plan->sequence_parallel = plan->zero >= 2 && random_int(random, 0, 1);
         plan->offload_activations = plan->overlap_allreduce = false;
 }
 

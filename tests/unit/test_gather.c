@@ -31,7 +31,7 @@ static double job_seconds(void *context, int rank, const struct op *op)
         struct job *job = context;
         if (!op_of_pass(op))
                 return op->kind == OP_ALLREDUCE ? job->between : 0;
-        const struct moment *step = &(op->of == OP_FORWARD ? job->forward : job->backward)[op->segment];
+        const struct moment *step = &(op->of == OP_FORWARD ? job->forward : job->backward)[op->range];
         switch (op->kind) {
         case OP_FETCH_WEIGHTS:
                 return job->fetch;

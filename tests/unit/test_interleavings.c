@@ -27,7 +27,8 @@ struct rank {
                  [MAX_MESSAGES]; /* sent to this rank and not received: activations, gradients, decisions */
         int inbox_count[3];
         int collectives[GROUP_WORLD + 1]; /* issued so far */
-        int together[5]; /* what is done together in passes, the last of it: see note_collective */
+        /* What each group does together in passes, the last of it: see note_collective. */
+        int together[GROUP_WORLD][6];
 };
 
 struct world {
@@ -104,18 +105,22 @@ static int64_t common_offset(const struct search *s, int r)
 
 static struct core_stage part_of(const struct search *s, int r)
 {
-        return (struct core_stage){
-                .stage = stage_of(s, r),
-                .parameters = s->parameters,
-                .expert_parameters = s->plan.ep > 1,
-                .slot_bytes = 1,
-                .replicated_offset = common_offset(s, r),
-                .replicated_count = s->plan.sequence_parallel,
-                .common_offset = common_offset(s, r),
-                .common_count = s->plan.tp > 1,
-                .replica = plan_replica(&s->plan, r),
-                .shard = plan_shard(&s->plan, r),
-                .units = {.blocks = s->blocks, .tied = s->tied_units, .embedding = 1, .block = 1, .head = 1}};
+        return (struct core_stage){.stage = stage_of(s, r),
+                                   .parameters = s->parameters,
+                                   .expert_parameters = s->plan.ep > 1,
+                                   .slot_bytes = 1,
+                                   .replicated_offset = common_offset(s, r),
+                                   .replicated_count = s->plan.zero < 2 && s->plan.sequence_parallel,
+                                   .common_offset = common_offset(s, r),
+                                   .common_count = s->plan.tp > 1,
+                                   .replica = plan_replica(&s->plan, r),
+                                   .shard = plan_shard(&s->plan, r),
+                                   .units = {.blocks = s->blocks,
+                                             .tied = s->tied_units,
+                                             .embedding = 1,
+                                             .block = 1,
+                                             .head = 1,
+                                             .sums.block = {0, s->plan.sequence_parallel}}};
 }
 
 static void hash_world(const struct search *s, const struct world *w, uint64_t key[2])
@@ -224,9 +229,9 @@ static bool is_collective(const struct op *op)
  * in its count. */
 static void note_collective(struct rank *rank, const struct op *op)
 {
-        const int what[] = {(int)op->kind, (int)op->of, op->micro_batch, op->chunk, op->segment};
+        const int what[] = {(int)op->kind, (int)op->of, op->micro_batch, op->chunk, op->segment, op->range};
         if (is_collective(op) && op_of_pass(op))
-                memcpy(rank->together, what, sizeof what);
+                memcpy(rank->together[op->group], what, sizeof what);
 }
 
 static void drain(const struct search *s, struct world *w, int r)
@@ -319,10 +324,7 @@ static bool chained(const struct plan *plan)
 
 static enum op_group together_in_passes(const struct plan *plan)
 {
-        return plan->zero >= 2 ? plan_unit_group(plan)
-               : plan->cp > 1  ? GROUP_CONTEXT
-               : plan->ep > 1  ? GROUP_EXPERTS
-                               : GROUP_TENSOR;
+        return plan->cp > 1 ? GROUP_CONTEXT : plan->ep > 1 ? GROUP_EXPERTS : GROUP_TENSOR;
 }
 
 static void complete(const struct search *s, struct world *w, int r, int i, int way);
@@ -437,24 +439,22 @@ static bool follow(struct search *s, const struct world *w, int r, int i)
         return count > 0;
 }
 
-/* How many collectives of passes a rank has issued: of a ring, and of experts too where it has both. */
-static int issued_in_passes(const struct plan *plan, const struct rank *rank)
-{
-        const int experts = plan->cp > 1 ? rank->collectives[GROUP_EXPERTS] : 0;
-        return rank->collectives[together_in_passes(plan)] + experts;
-}
-
 /* Shards, or replicas, that have come to the same collective do the same in it. */
 static void check_collectives(struct search *s, const struct world *w)
 {
-        const enum op_group group = together_in_passes(&s->plan);
-        for (int a = 0; a < s->ranks; a++)
-                for (int b = 0; b < a; b++)
-                        if (same_group(&s->plan, a, b, group) &&
-                            issued_in_passes(&s->plan, &w->ranks[a]) ==
-                                    issued_in_passes(&s->plan, &w->ranks[b]) &&
-                            memcmp(w->ranks[a].together, w->ranks[b].together, sizeof w->ranks[a].together))
-                                s->deadlock = "ranks do different things together";
+        const enum op_group groups[] = {GROUP_TENSOR, GROUP_EXPERTS, GROUP_CONTEXT,
+                                        plan_unit_group(&s->plan)};
+        for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+                for (int a = 0; a < s->ranks; a++)
+                        for (int b = 0; b < a; b++) {
+                                const struct rank *one = &w->ranks[a], *other = &w->ranks[b];
+                                const enum op_group group = groups[i];
+                                if (same_group(&s->plan, a, b, group) &&
+                                    one->collectives[group] == other->collectives[group] &&
+                                    memcmp(one->together[group], other->together[group],
+                                           sizeof one->together[group]))
+                                        s->deadlock = "ranks do different things together";
+                        }
 }
 
 static void explore(struct search *s, const struct world *w)
@@ -1082,6 +1082,34 @@ static void no_interleaving_of_fetched_shares_deadlocks(void **state)
         assert_true(states > 10000);
 }
 
+/* Two shards of each of two replicas, whose units are chains themselves, and two replicas that have parts of
+ * the same sequences. */
+static void no_interleaving_of_units_in_parts_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 16; variant++) {
+                struct plan plan = small_plan();
+                plan.zero = variant & 1 ? 2 : 3;
+                plan.dp = 2;
+                plan.tp = variant & 2 ? 2 : 1;
+                plan.cp = variant & 2 ? 1 : 2;
+                plan.sequence_parallel = variant & 2;
+                plan.prefetch = variant & 4 ? 1 : 0;
+                plan.gathered = variant & 8 ? GATHERED_FOR_BATCH : GATHERED_FOR_PASS;
+                plan.micro_batches = plan.tp == 1 ? 2 : 1;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 3,
+                                                     .ranks = 2 * plan.tp,
+                                                     .alone = -1,
+                                                     .blocks = 1,
+                                                     .tied_units = variant & 4,
+                                                     .all_orders = plan.tp == 1});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
 /* Hybrid shards: two groups of one replica, in every order, and of two. They sum units beside the last
  * backward. */
 static void no_interleaving_of_hybrid_shards_deadlocks(void **state)
@@ -1130,6 +1158,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_reduced_units_deadlocks),
                 cmocka_unit_test(no_interleaving_of_updates_that_groups_share_deadlocks),
                 cmocka_unit_test(no_interleaving_of_fetched_shares_deadlocks),
+                cmocka_unit_test(no_interleaving_of_units_in_parts_deadlocks),
                 cmocka_unit_test(no_interleaving_of_hybrid_shards_deadlocks),
         };
         return cmocka_run_group_tests_name("interleavings", tests, NULL, NULL);

@@ -138,7 +138,8 @@ static const struct {
         {GOOD "--tp 4 --seq-len 3 --sequence-parallel", 4, RV_EPLAN,
          "--sequence-parallel: --tp 4 does not divide the 6 tokens of a micro-batch (--micro-batch-size 2 x "
          "--seq-len 3)"},
-        {GOOD "--zero 2 --tp 2", 2, RV_ENOTBUILT, "--zero 2 with --tp 2 is not built yet: it is for --tp 1"},
+        {GOOD "--zero 2 --dp 2 --tp 2,1,2", 8, RV_ENOTBUILT,
+         "--zero 2 with a grid of shards, --tp 2x1x2, is not built yet"},
         {GOOD "--zero 2 --pp 2 --dp 2 --schedule interleaved --virtual-stages 2", 4, RV_ENOTBUILT,
          "--zero 2 with --schedule interleaved is not built yet: it is for one chunk a rank"},
         {GOOD "--zero 4", 1, RV_EINPUT, "--zero: '4' is not known; there are 0, 1, 2 and 3"},
@@ -175,7 +176,6 @@ static const struct {
         {GOOD "--cp 17", 17, RV_EINPUT, "--cp: '17' is not a whole number from 1 to 16"},
         {GOOD "--cp 2 --fusion off", 2, RV_ENOTBUILT,
          "--fusion off with --cp above 1 is not built: attention by parts of a sequence is a fused kernel"},
-        {GOOD "--cp 2 --zero 3", 2, RV_ENOTBUILT, "--zero 3 with --cp above 1 is not built yet"},
         {GOOD "--cp 2 --pp 2 --offload-activations", 4, RV_EPLAN,
          "--offload-activations: --schedule axonn goes by which activations are back first, on which the "
          "ranks "
@@ -192,8 +192,7 @@ static const struct {
         {GOOD "--schedule gpipe -s", 1, RV_EINPUT, "option '-s' needs an argument: -s K"},
         {GOOD "--pp --dp 2", 1, RV_EINPUT, "--pp: '--dp' is not a whole number from 1 to 1048576"},
         {GOOD "--zero 3 --pp 2", 2, RV_EPLAN,
-         "--zero 3 is for --pp 1 and --tp 1: its replicas, here of --pp 2 and --tp 1, gather every layer "
-         "whole"},
+         "--zero 3 is for --pp 1: its replicas, here of --pp 2, gather every layer whole"},
         {GOOD "--zero 3 --dp 2 --allreduce staged", 2, RV_ENOTBUILT,
          "--allreduce staged with --zero 3 is not built yet"},
         {GOOD "--zero 3 --dp 2 --overlap-allreduce", 2, RV_EPLAN,

@@ -400,11 +400,11 @@ static int price_gathered(struct pricing *pricing, const struct stage *chunk, st
 {
         const struct core_stage stage = options_core_stage(pricing->options, chunk->index, 0);
         const int count = core_units_of(&pricing->plan, &stage.units).parts, first = !chunk->first;
-        double *clear = price->gradients_memory = malloc(2 * (size_t)count * sizeof *clear),
-               *load = clear + count;
+        double *clear = price->gradients_memory = malloc(2 * (size_t)count * sizeof *clear);
         if (!clear)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of %d layers",
                                chunk->layers);
+        double *load = clear + count;
         int rc = price_units(pricing, chunk, price);
         price->unit_layers = max_int(pricing->plan.unit_layers, 1);
         price->unit_count = count;

@@ -126,13 +126,15 @@ static int64_t workspace(const struct gpt *gpt, const struct workload_bytes *byt
                          int deferred)
 {
         const int parted = deferred > 0, all = deferred == stage->layers;
-        int64_t max = 0;
+        int64_t max = 0, gathered = 0, reduced = 0;
         for (int layer = 0; layer < LAYERS; layer++) {
                 const bool has = stage_has(gpt, stage, (enum layer)layer);
+                gathered = max_int64(gathered, has ? bytes->ahead[layer].gathered : 0);
+                reduced = max_int64(reduced, has ? bytes->ahead[layer].reduced : 0);
                 for (int in_parts = all; has && in_parts <= parted; in_parts++)
                         max = max_int64(max, bytes->workspace[layer][in_parts]);
         }
-        return max;
+        return max + WORKLOAD_AHEAD * (gathered + reduced);
 }
 
 int memory_deferred_layers(const struct memory_plan *plan, const struct stage *stage)

@@ -9,6 +9,11 @@
 #include "models/gpt.h"
 #include "models/kernels/kernel.h"
 
+/* What of the collectives of a grid of shards runs beside products, each with those before it, as AxoNN names
+ * them (Singh et al. 2024): the sums of the inputs' gradients; the reduce-scatters of weights' gradients along
+ * z; the gathers of weights along z. */
+enum grid_overlap { GRID_OVERLAP_NONE, GRID_OVERLAP_OAR, GRID_OVERLAP_ORS, GRID_OVERLAP_OAG };
+
 struct work {
         /* B sequences of T tokens, or, with `cp`, of this rank's T of cp T. */
         int micro_batch_size, seq_len;
@@ -26,6 +31,7 @@ struct work {
         /* Where they are a grid: how many of them share the residual stream's columns (x), and how many have
          * micro_batch_size sequences each of a micro-batch and share matrices (z); 0 stands for 1. */
         int tp_x, tp_z;
+        enum grid_overlap grid_overlap;
         /* The number of ranks over which the experts of a layer are spread; 0 stands for 1. */
         int ep;
         /* Then: memory for the rows of a rank's experts, as a multiple of an even share of them; 0: for all
@@ -58,6 +64,20 @@ static inline int work_shards_x(const struct work *work)
 static inline int work_shards_z(const struct work *work)
 {
         return work->tp_z > 1 ? work->tp_z : 1;
+}
+/* Return whether collectives of a grid run beside products: the sums of the inputs' gradients; and along z the
+ * reduce-scatters, and the gathers. */
+static inline bool work_sums_beside(const struct work *work)
+{
+        return work_shards_x(work) * work_shards_z(work) > 1 && work->grid_overlap >= GRID_OVERLAP_OAR;
+}
+static inline bool work_scatters_beside(const struct work *work)
+{
+        return work_shards_z(work) > 1 && work->grid_overlap >= GRID_OVERLAP_ORS;
+}
+static inline bool work_gathers_ahead(const struct work *work)
+{
+        return work_shards_z(work) > 1 && work->grid_overlap >= GRID_OVERLAP_OAG;
 }
 /* Returns the number of ranks over which experts are spread. */
 static inline int work_expert_ranks(const struct work *work)

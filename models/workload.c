@@ -1,5 +1,6 @@
 #include "models/workload.h"
 
+#include "models/ahead.h"
 #include "models/families/families.h"
 #include "runtime/base/minmax.h"
 
@@ -70,7 +71,8 @@ void workload_steps(const struct workload *w, enum layer layer, enum layer_pass 
                 program_list_backward(p, recomputation(w, layer), (enum kernel_part)pass, &all);
         if (w->loss_rows == 0) {
                 *steps = all;
-                program_overlap(p, steps);
+                if (p->pieces > 1 || (work_sums_beside(&w->work) && pass != PASS_FORWARD))
+                        program_overlap(p, steps);
                 return;
         }
         steps->count = 0;
@@ -201,6 +203,32 @@ void workload_deferral(const struct workload *w, enum layer layer, struct deferr
                         lend(w, layer, value, freed, d);
 }
 
+/* Marks what collectives along z that run beside products bring and take, which has buffers of its own.
+ * Returns the bytes of such a buffer of weights, and one of gradients: each has what one step reads, or makes,
+ * the latter also the shard's part of it. */
+static struct workload_ahead find_ahead(const struct workload *w, enum layer layer, const struct steps *steps,
+                                        bool found[PROGRAM_VALUES])
+{
+        const struct program *p = &w->program[layer];
+        struct workload_ahead step = {0}, most = {0};
+        for (int s = 0; s < steps->count; s++) {
+                const struct step *at = &steps->at[s];
+                const bool gathers = at->kind == KERNEL_TENSOR_Z_ALL_GATHER && work_gathers_ahead(&w->work),
+                           reduces = at->kind == KERNEL_TENSOR_Z_REDUCE_SCATTER &&
+                                     work_scatters_beside(&w->work);
+                if (!gathers && !reduces && at->kind != KERNEL_RESIDUAL)
+                        step = (struct workload_ahead){0};
+                for (int i = 0; (gathers && i < 1) || (reduces && i < 2); i++) {
+                        found[at->view[i].value] = true;
+                        *(gathers ? &step.gathered : &step.reduced) += program_value_bytes(
+                                p, at->view[i].value, work_element_bytes(&w->work));
+                }
+                most.gathered = max_int64(most.gathered, step.gathered);
+                most.reduced = max_int64(most.reduced, step.reduced);
+        }
+        return most;
+}
+
 void workload_place(const struct workload *w, enum layer layer, enum layer_pass pass,
                     const struct steps *steps, struct placement *place)
 {
@@ -214,15 +242,21 @@ void workload_place(const struct workload *w, enum layer layer, enum layer_pass 
                 elsewhere[p->output_gradient] = true;
         if (p->input_gradient >= 0)
                 elsewhere[p->input_gradient] = true;
+        find_ahead(w, layer, steps, elsewhere);
         program_place(p, steps, elsewhere, w->loss_rows, work_element_bytes(&w->work), place);
 }
 
-/* Bytes of the workspace that a pass works in. */
-static int64_t pass_bytes(const struct workload *w, enum layer layer, enum layer_pass pass)
+/* Bytes of the workspace that a pass works in; `ahead` becomes what it has at least beside that. */
+static int64_t pass_bytes(const struct workload *w, enum layer layer, enum layer_pass pass,
+                          struct workload_ahead *ahead)
 {
         struct steps steps;
         struct placement place;
+        bool found[PROGRAM_VALUES];
         workload_steps(w, layer, pass, &steps);
+        const struct workload_ahead needs = find_ahead(w, layer, &steps, found);
+        ahead->gathered = max_int64(ahead->gathered, needs.gathered);
+        ahead->reduced = max_int64(ahead->reduced, needs.reduced);
         workload_place(w, layer, pass, &steps, &place);
         return place.bytes;
 }
@@ -237,15 +271,16 @@ static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct wo
         for (int i = 0; i < LAYERS; i++) {
                 const enum layer layer = (enum layer)i;
                 int64_t *workspace = bytes.workspace[layer];
+                struct workload_ahead *ahead = &bytes.ahead[layer];
                 if (!has_layer(&w, layer))
                         continue;
                 bytes.slot[layer] = workload_slot(&w, layer, set, NULL);
-                workspace[0] = workspace[1] = pass_bytes(&w, layer, PASS_FORWARD);
+                workspace[0] = workspace[1] = pass_bytes(&w, layer, PASS_FORWARD, ahead);
                 if (layer == LAYER_VALIDATION)
                         continue;
-                workspace[0] = max_int64(workspace[0], pass_bytes(&w, layer, PASS_BACKWARD));
-                workspace[1] = max_int64(workspace[0], pass_bytes(&w, layer, PASS_INPUT));
-                workspace[1] = max_int64(workspace[1], pass_bytes(&w, layer, PASS_WEIGHT));
+                workspace[0] = max_int64(workspace[0], pass_bytes(&w, layer, PASS_BACKWARD, ahead));
+                workspace[1] = max_int64(workspace[0], pass_bytes(&w, layer, PASS_INPUT, ahead));
+                workspace[1] = max_int64(workspace[1], pass_bytes(&w, layer, PASS_WEIGHT, ahead));
         }
         for (int layer = LAYER_DENSE; layer <= LAYER_BLOCK; layer++) {
                 if (!has_layer(&w, (enum layer)layer))
@@ -266,7 +301,8 @@ static bool same_work(const struct work *a, const struct work *b)
                a->tp_overlap == b->tp_overlap && work_expert_ranks(a) == work_expert_ranks(b) &&
                a->expert_capacity == b->expert_capacity && work_context_ranks(a) == work_context_ranks(b) &&
                a->cp_gathers == b->cp_gathers && work_shards_x(a) == work_shards_x(b) &&
-               work_shards_z(a) == work_shards_z(b) && a->logits_bytes == b->logits_bytes;
+               work_shards_z(a) == work_shards_z(b) && a->grid_overlap == b->grid_overlap &&
+               a->logits_bytes == b->logits_bytes;
 }
 
 const struct workload *workloads_get(struct workloads *table, const struct gpt *gpt, const struct work *work,
@@ -329,10 +365,12 @@ struct list {
         struct kernel *out;
         int count;
         enum dtype dtype;
+        struct ahead ahead;
 };
 
 static void add(struct list *list, struct kernel kernel)
 {
+        ahead_count(&list->ahead, &kernel);
         if (list->out)
                 list->out[list->count] = kernel;
         list->count++;
@@ -374,9 +412,12 @@ static void add_layers(struct list *list, const struct workload *w, enum layer l
                        int layers)
 {
         const int first = list->count;
+        const struct ahead before = list->ahead;
         if (layers == 0)
                 return;
         add_pass(list, w, layer, pass);
+        list->ahead.gathers += (layers - 1) * (list->ahead.gathers - before.gathers);
+        list->ahead.scatters += (layers - 1) * (list->ahead.scatters - before.scatters);
         const int each = list->count - first;
         for (int i = 1; i < layers; i++) {
                 if (list->out)
@@ -404,6 +445,14 @@ static struct list begin(const struct workload *w, struct kernel *out)
         return (struct list){.out = out, .dtype = w->work.dtype};
 }
 
+/* Returns how many kernels are listed. */
+static int end(const struct list *list, const struct workload *w)
+{
+        if (list->out)
+                ahead_order(list->out, list->count, &w->work);
+        return list->count + ahead_joins(&list->ahead, &w->work);
+}
+
 static int list_forward(const struct workload *w, const struct stage *stage, enum layer head,
                         struct kernel *out)
 {
@@ -414,7 +463,7 @@ static int list_forward(const struct workload *w, const struct stage *stage, enu
         add_blocks(&list, w, PASS_FORWARD, stage);
         if (stage->last)
                 add_pass(&list, w, head, PASS_FORWARD);
-        return list.count;
+        return end(&list, w);
 }
 
 int workload_list_forward(const struct workload *w, const struct stage *stage, struct kernel *out)
@@ -432,7 +481,7 @@ int workload_list_backward(const struct workload *w, const struct stage *stage, 
         add_blocks(&list, w, (enum layer_pass)parts, stage);
         if (stage->first)
                 add_pass(&list, w, LAYER_EMBEDDING, (enum layer_pass)parts);
-        return list.count;
+        return end(&list, w);
 }
 
 int workload_forward(const struct gpt *gpt, const struct stage *stage, const struct work *work,

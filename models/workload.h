@@ -73,6 +73,13 @@ void workload_deferral(const struct workload *, enum layer layer, struct deferra
 void workload_place(const struct workload *, enum layer layer, enum layer_pass pass,
                     const struct steps *steps, struct placement *place);
 
+/* Where collectives along z of a grid run beside products: the bytes of a buffer of gathered weights, and of
+ * one of gradients that are reduced, of both of which there are WORKLOAD_AHEAD. */
+struct workload_ahead {
+        int64_t gathered, reduced;
+};
+enum { WORKLOAD_AHEAD = 2 };
+
 /* The sizes in bytes that follow from the model, the work and the number of shards alone. */
 struct workload_bytes {
         /* What one layer of each kind has in one slot. */
@@ -83,6 +90,8 @@ struct workload_bytes {
         bool output_lent;
         /* The workspace of a layer's passes; [1]: if its backward is also run in two parts. */
         int64_t workspace[LAYERS][2];
+        /* What they have beside it. */
+        struct workload_ahead ahead[LAYERS];
 };
 /* Returns these sizes. Each thread remembers those that it derived lately. */
 struct workload_bytes workload_bytes(const struct gpt *gpt, const struct work *work, int shards);

@@ -95,6 +95,8 @@ enum kernel_kind {
         KERNEL_TENSOR_X_ALLREDUCE,
         KERNEL_TENSOR_Z_ALL_GATHER,
         KERNEL_TENSOR_Z_REDUCE_SCATTER,
+        /* No collective: what follows waits for those along z that run beside, see `left`. */
+        KERNEL_TENSOR_Z_JOIN,
         /* Collectives of the ranks over which a layer's experts are spread. m rows are those of balanced
          * experts. */
         KERNEL_EXPERT_COUNTS,   /* where each of n experts' rows end, of m ranks' tokens, to all */
@@ -125,8 +127,10 @@ struct kernel {
         unsigned char part;
         /* What tensors are stored as: enum dtype. */
         unsigned char dtype;
-        /* Of a collective: it runs beside the kernels up to the next entry that is one, or joins. */
-        unsigned char beside;
+        /* Of a collective: it runs beside the kernels up to the next entry that is one, or joins. One along z
+         * is not awaited by the others: kernels behind it, or behind KERNEL_TENSOR_Z_JOIN, wait until no more
+         * than `left` of those along z, this one with them, are under way. */
+        unsigned char beside, left;
         /* Of attention: how many heads of queries share one of keys and values; 0 stands for 1. */
         unsigned char group;
         /* Of grouped products: the number of experts over which the rows are spread. */
@@ -315,7 +319,12 @@ static inline bool kernel_of_shards_x(enum kernel_kind kind)
 }
 static inline bool kernel_of_shards_z(enum kernel_kind kind)
 {
-        return kind == KERNEL_TENSOR_Z_ALL_GATHER || kind == KERNEL_TENSOR_Z_REDUCE_SCATTER;
+        return kind >= KERNEL_TENSOR_Z_ALL_GATHER && kind <= KERNEL_TENSOR_Z_JOIN;
+}
+/* Whether it is none, but a place where kernels wait for those that run beside others. */
+static inline bool kernel_joins(enum kernel_kind kind)
+{
+        return kind == KERNEL_JOIN || kind == KERNEL_TENSOR_Z_JOIN;
 }
 /* Whether it adds up what all of its ranks have, for all, or brings them all that each has a part of. */
 static inline bool kernel_sums(enum kernel_kind kind)

@@ -368,6 +368,7 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
         [KERNEL_TENSOR_X_ALLREDUCE] = {"tensor_x_allreduce"},
         [KERNEL_TENSOR_Z_ALL_GATHER] = {"tensor_z_all_gather"},
         [KERNEL_TENSOR_Z_REDUCE_SCATTER] = {"tensor_z_reduce_scatter"},
+        [KERNEL_TENSOR_Z_JOIN] = {"tensor_z_join"},
         [KERNEL_EXPERT_COUNTS] = {"expert_counts",
                                   {WRITE_INDEX("all_ends", EXTENT_ONE), READ_INDEX("ends", EXTENT_ONE)}},
         [KERNEL_EXPERT_DISPATCH] = {"expert_dispatch",

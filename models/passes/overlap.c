@@ -59,7 +59,7 @@ static bool is_product_of_rows(const struct step *step)
 
 static bool sums_rows(const struct step *step)
 {
-        return (step->kind == KERNEL_TENSOR_ALLREDUCE || step->kind == KERNEL_TENSOR_REDUCE_SCATTER) &&
+        return (kernel_sums(step->kind) || step->kind == KERNEL_TENSOR_REDUCE_SCATTER) &&
                step->view[MADE].rows == TOKEN_AXES;
 }
 
@@ -97,7 +97,7 @@ static bool reads(const struct program *p, const struct step *step, int value)
 
 static struct step *add(struct overlapping *o, struct step step)
 {
-        if (kernel_collective(step.kind))
+        if (kernel_collective(step.kind) && !kernel_of_shards_z(step.kind)) /* which wait for none */
                 o->under_way = step.beside ? step.view[MADE].value : -1;
         return program_add_step(o->to, step);
 }
@@ -195,7 +195,7 @@ static int overlap_step(struct overlapping *o, int at)
 
 void program_overlap(const struct program *p, struct steps *steps)
 {
-        if (p->shards == 1 || p->pieces <= 1)
+        if (p->shards * p->shards_x == 1)
                 return;
         struct overlapping o = {.p = p, .from = *steps, .to = steps, .under_way = -1};
         steps->count = 0;

@@ -57,12 +57,14 @@ static bool in_chunk(const struct placing *w, int step)
         return w->chunk_begin <= step && step <= w->chunk_end;
 }
 
-/* Until when a step is under way: one that runs beside others, until the next collective or join. */
+/* Until when a step is under way: one that runs beside others, until the next collective or join, but for
+ * collectives along z, which wait for none. */
 static int ends_at(const struct steps *steps, int step)
 {
         int end = step;
         if (steps->at[step].beside)
-                for (end = step + 1; end < steps->count - 1 && !kernel_collective(steps->at[end].kind);)
+                for (end = step + 1; end < steps->count - 1 && (!kernel_collective(steps->at[end].kind) ||
+                                                                kernel_of_shards_z(steps->at[end].kind));)
                         end++;
         return end;
 }

@@ -702,9 +702,41 @@ double price_imbalance(const struct price_list *list, int stage, const struct op
         return pass->expert_seconds ? pass->expert_seconds[op->segment] * (load - 1) : 0;
 }
 
-double price_exposed(const struct price_pass *pass, int part, double seconds)
+/* A collective is over when it has had the links for so long. */
+static double end_of(struct price_progress *p, double from, double seconds, bool far)
 {
-        return pass->collectives[part].beside ? fmax(0, seconds - pass->part_seconds[part + 1]) : seconds;
+        return p->links_free[far] = fmax(from, p->links_free[far]) + seconds;
+}
+
+/* Until when the next part waits for those along z, of which one may begin now. */
+static double along_z(struct price_progress *p, const struct kernel *k, double seconds, bool far)
+{
+        if (k->beside) {
+                const double before = p->along_z ? p->ends[(p->along_z - 1) % PRICE_ALONG_Z] : 0;
+                p->ends[p->along_z++ % PRICE_ALONG_Z] = end_of(p, fmax(p->now, before), seconds, far);
+        }
+        const int awaited = p->along_z - k->left;
+        return awaited > 0 ? p->ends[(awaited - 1) % PRICE_ALONG_Z] : 0;
+}
+
+static double in_turn(struct price_progress *p, const struct kernel *k, double seconds, bool far)
+{
+        const double from = fmax(p->now, p->beside);
+        if (kernel_joins(k->kind))
+                return from;
+        const double end = end_of(p, from, seconds, far);
+        p->beside = k->beside ? end : 0;
+        return k->beside ? from : end;
+}
+
+void price_go_on(struct price_progress *p, const struct price_pass *pass, int part, double seconds, bool far)
+{
+        const struct kernel *k = &pass->collectives[part];
+        const bool ahead = kernel_of_shards_z(k->kind) && (k->beside || kernel_joins(k->kind));
+        p->now += pass->part_seconds[part];
+        const double until = (ahead ? along_z : in_turn)(p, k, seconds, far);
+        p->waited += fmax(0, until - p->now);
+        p->now = fmax(p->now, until);
 }
 
 struct price_behind price_behind(const struct price_list *list, int stage, const struct op *op)

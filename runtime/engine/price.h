@@ -174,8 +174,19 @@ static inline enum op_group price_group(enum kernel_kind collective)
                                                 : GROUP_TENSOR;
 }
 
-/* Of the collective behind a part, which takes `seconds`: returns for how long the parts wait for it. Beside
- * the next part it is hidden as long as that takes. */
-double price_exposed(const struct price_pass *pass, int part, double seconds);
+/* How far a pass is in a world that runs it as one operation. It begins as zeros. */
+enum { PRICE_ALONG_Z = 256 };
+struct price_progress {
+        double now, waited; /* since the pass began; of that, the parts' waits for collectives */
+        double beside;      /* when the collective is over that runs beside a part, and the next one waits for */
+        /* How many along z ran beside parts, and when the last of these are over. */
+        int along_z;
+        double ends[PRICE_ALONG_Z];
+        double links_free[2]; /* inside nodes, and between them */
+};
+/* Goes on from the beginning of a part to that of the next one, with the collective between them, which takes
+ * `seconds`. Those over the same links, inside nodes or (`far`) between them, take turns. */
+void price_go_on(struct price_progress *progress, const struct price_pass *pass, int part, double seconds,
+                 bool far);
 
 #endif

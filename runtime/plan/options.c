@@ -33,6 +33,7 @@ void options_init(struct options *options)
                 .tp_x = 1,
                 .tp_z = 1,
                 .tp_overlap = 1,
+                .grid_overlap = GRID_OVERLAP_OAG,
                 .ep = 1,
                 .cp = 1,
                 .virtual_stages = 1,
@@ -317,6 +318,7 @@ struct work options_work(const struct options *o)
                 .expert_capacity = o->expert_capacity,
                 .sequence_parallel = o->sequence_parallel,
                 .tp_overlap = o->tp_overlap,
+                .grid_overlap = o->grid_overlap,
         };
 }
 

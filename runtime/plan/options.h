@@ -54,6 +54,7 @@ struct options {
         struct routing routing; /* how a prediction's tokens spread over experts */
         bool sequence_parallel; /* needs tp > 1 */
         int tp_overlap;         /* pieces of products beside which shards sum those before; needs tp > 1 */
+        enum grid_overlap grid_overlap;
         int virtual_stages;     /* chunks of the model on each rank; 1 but for interleaved */
         bool blocking;          /* --p2p blocking: a message holds up the compute lane */
         bool overlap_allreduce; /* gradients are summed while the last backward goes on */

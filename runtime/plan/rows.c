@@ -19,6 +19,11 @@ static const char *const devices[] = {"cpu", "cuda", NULL};
 static const char *const routes[] = {
         [ROUTE_AUTO] = "auto", [ROUTE_DIRECT] = "direct", [ROUTE_STAGED] = "staged", NULL};
 static const char *const ways_of_messages[] = {"async", "blocking", NULL};
+static const char *const grid_overlaps[] = {[GRID_OVERLAP_NONE] = "none",
+                                            [GRID_OVERLAP_OAR] = "oar",
+                                            [GRID_OVERLAP_ORS] = "ors",
+                                            [GRID_OVERLAP_OAG] = "oag",
+                                            NULL};
 static const char *const context_exchanges[] = {
         [CONTEXT_RING] = "ring", [CONTEXT_ALL_GATHER] = "all-gather", NULL};
 static const char *const switched[] = {"off", "on", NULL};
@@ -537,6 +542,14 @@ static const struct flag flags[] = {
               .all = VALUES(1), .megatron = VALUES(1), .matters = has_shards, .label = "overlap %s"),
          CONFLICTS({{{"tp-overlap", ABOVE, 1}, {"tp", BELOW, 2}}, .code = RV_EPLAN, .unpaired = true,
                     .sentence = "--tp-overlap is of products that the shards of --tp add up, which is 1"})},
+        {.name = "grid-overlap", .argument = "WHAT", .scope = FLAG_OF_MANY, AT(STORE_INT, grid_overlap),
+         .names = grid_overlaps, .report = REPORT_IF_SET,
+         .help = "With --tp X,Y,Z: which collectives of shards run beside products, by AxoNN's names, each with those "
+                 "before it: none; oar, sums of inputs' gradients; ors, reduce-scatters of weights' gradients along Z; "
+                 "oag, gathers of weights along Z (default)",
+         LIST(.argument = "WHAT,...", .help = "With grids of shards: none, oar, ors, oag (default), or some of these",
+              .all = VALUES(GRID_OVERLAP_NONE, GRID_OVERLAP_OAR, GRID_OVERLAP_ORS, GRID_OVERLAP_OAG),
+              .megatron = VALUES(GRID_OVERLAP_OAG), .matters = options_shard_grid, .label = "%s")},
         {.name = "schedule", .argument = "NAME", .scope = FLAG_OF_MANY, AT(STORE_INT, policy),
          .parse = parse_schedule, .write = write_schedule,
          .help = schedule_help,

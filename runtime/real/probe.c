@@ -169,7 +169,7 @@ static double collective_seconds(const struct probed *probed, const struct kerne
 {
         const int64_t bytes = kernel_collective_bytes(k, sizeof(float));
         const int cp = plan_context_ranks(&probed->plan);
-        if (k->kind == KERNEL_JOIN)
+        if (kernel_joins(k->kind))
                 return 0;
         if (k->kind == KERNEL_CONTEXT_SHIFT)
                 return price_bytes(probed, (double)bytes);
@@ -183,13 +183,11 @@ static double collective_seconds(const struct probed *probed, const struct kerne
 static double price_tensor(void *context, int rank, const struct price_pass *pass)
 {
         const struct probed *probed = context;
-        double seconds = 0;
+        struct price_progress progress = {0};
         (void)rank;
-        for (int i = 0; i + 1 < pass->parts; i++) {
-                const struct kernel *k = &pass->collectives[i];
-                seconds += price_exposed(pass, i, collective_seconds(probed, k));
-        }
-        return seconds;
+        for (int i = 0; i + 1 < pass->parts; i++)
+                price_go_on(&progress, pass, i, collective_seconds(probed, &pass->collectives[i]), false);
+        return progress.waited;
 }
 
 static const struct price_list *prices_of(void *context, int rank)

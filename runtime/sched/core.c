@@ -72,7 +72,8 @@ void core_start(struct core *core)
         core->send_activation = core->send_gradient = -1;
         core->arrivals = 0;
         core->exchanging = 0;
-        assert(core->gather.units == 0 && gather_idle(core) && !core->tensor.under_way);
+        assert(core->gather.units == 0 && gather_idle(core) && !core->tensor.under_way &&
+               core->tensor.along_z == 0);
         core_clear_tables(core);
         gather_start(core);
         assert(!core->decision.under_way && !core->decision.known);
@@ -408,6 +409,7 @@ struct op *core_continue(struct core *core, const struct op *part)
         core->continues = true;
         memcpy(&core->next, part, sizeof *part);
         core->next.more = core->next.beside = core->next.joins = false;
+        core->next.left = 0;
         return &core->next;
 }
 

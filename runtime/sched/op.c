@@ -46,6 +46,7 @@ const char *op_lane_name(enum op_lane lane)
                 [LANE_COLLECTIVE] = "collective",
                 [LANE_SCALARS] = "scalars",
                 [LANE_TENSOR] = "tensor",
+                [LANE_TENSOR_Z] = "tensor z",
                 [LANE_DECISION] = "decision",
                 [LANE_SHARES] = "shares",
         };

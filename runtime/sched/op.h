@@ -102,6 +102,8 @@ enum op_lane {
         LANE_SCALARS,
         /* For the collectives of shards inside a pass. The compute lane waits for them. */
         LANE_TENSOR,
+        /* For those along z that run beside the parts of a pass, in their order. */
+        LANE_TENSOR_Z,
         /* For what shard 0 of a stage decides: few bytes, that wait for no collective. */
         LANE_DECISION,
         /* For the sums between groups of hybrid shards, beside what each group gathers and reduces. */
@@ -198,7 +200,9 @@ struct op {
         /* Units' backwards with plan.reduce_fp32: the unit's gradients are complete, and are widened to be
          * reduced; and what this replica's share has of earlier micro-batches is added to them then. */
         bool widens, loads;
-        bool unused; /* false: the core keeps operations in its state, which is compared as bytes */
+        /* Of a collective or join that is of GROUP_TENSOR_Z, set as `beside` is: how many of that group's
+         * collectives may be under way when the next part begins. */
+        unsigned char left;
         /* The parameters [offset, offset + count) of the stage. OP_BACKWARD: 0 and 0, or a range whose
          * gradients it is to make final, see overlap.c. */
         int64_t offset, count;

@@ -99,12 +99,14 @@ struct gathered {
         int needed; /* 1: until the unit has been computed */
 };
 
-/* A collective that runs beside the part behind it, see tensor.c. All zero where none does. */
+/* Collectives that run beside the part behind them, see tensor.c. All zero where none does. */
 struct tensor_state {
-        bool under_way; /* the collective is */
+        bool under_way; /* the collective that the next one waits for */
         bool follows;   /* the part is to be issued */
         bool computed;  /* the part is over before the collective */
-        struct op part; /* in the last two cases */
+        bool waits;     /* the part is to be issued when no more than `left` along z are under way */
+        short along_z, left;
+        struct op part; /* in the last three cases */
 };
 
 /* What shard 0 has decided, see decision.c. */

@@ -305,6 +305,8 @@ static bool lane_used(const struct sim_world *world, int stage, enum op_lane lan
                 return !last || around;
         case LANE_TENSOR:
                 return plan_parts_passes(&world->plan);
+        case LANE_TENSOR_Z:
+                return plan_shards_z(&world->plan) > 1;
         case LANE_DECISION:
                 return core_decides(&world->plan, stage);
         case LANE_SHARES:

@@ -75,6 +75,8 @@ struct sim_rank {
         struct sim_lane *lanes[LANES];
         /* For the physics, which alone uses it. */
         struct host_link host_link;
+        /* When collectives of shards leave the links inside nodes, and between them, free. */
+        double links_free[2];
         /* How many collectives were issued so far on each kind of group. */
         int collectives[SIM_GROUPS];
         /* How many batches are complete. */

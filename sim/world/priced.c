@@ -146,9 +146,22 @@ static void begin_shift(const struct priced *priced, const struct sim_rank *rank
                 sim_exchange_flow(exchange, i, (i + 1) % group->ranks.size, bytes);
 }
 
+/* Those over the same links, inside nodes or between them, take turns. */
+static void end_in_turn(struct sim_lane *lane, const struct sim_group *group, bool far, double seconds)
+{
+        double begin = lane->rank->world->now;
+        for (int i = 0; i < simulated(group); i++)
+                begin = fmax(begin, member_lane(lane, group, i)->rank->links_free[far]);
+        for (int i = 0; i < simulated(group); i++) {
+                struct sim_lane *member = member_lane(lane, group, i);
+                member->rank->links_free[far] = begin + seconds;
+                sim_lane_ends(member, begin + seconds);
+        }
+}
+
 /* A collective of shards begins when the last of them has come to it, and takes the closed form: there are
- * thousands a batch, one after another, on links that nothing else uses meanwhile. So does one of spread
- * experts begin, whose links others use too. */
+ * thousands a batch, one after another, or, along an axis of a grid each, in turns, on links that nothing else
+ * uses meanwhile. So does one of spread experts begin, whose links others use too. */
 static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
 {
         const struct sim_rank *rank = lane->rank;
@@ -166,7 +179,8 @@ static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
                 begin_shift(priced, rank, &group, &at.pass->collectives[at.part]);
                 return true;
         }
-        end_all(lane, &group, tensor_of(priced, group.ranks, at.pass, at.part));
+        end_in_turn(lane, &group, tensor_leaves_node(&priced->costs->platform, group.ranks),
+                    tensor_of(priced, group.ranks, at.pass, at.part));
         return true;
 }
 
@@ -461,7 +475,8 @@ static void compute(const struct price_list *prices, struct sim_lane *lane)
                 const struct kernel *collective = &behind.pass->collectives[behind.part];
                 op->group = price_group(collective->kind);
                 op->beside = collective->beside;
-                op->joins = collective->kind == KERNEL_JOIN;
+                op->joins = kernel_joins(collective->kind);
+                op->left = collective->left;
         }
 }
 

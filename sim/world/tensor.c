@@ -72,7 +72,7 @@ double tensor_part_seconds(const struct platform *platform, struct plan_group gr
         const bool of_shards = plan_group_of_shards(price_group(k->kind));
         const int beside = of_shards ? min_int(group.stride, platform->gpus_per_node) : 1;
         const struct collective_group gpus = {group.first, group.stride, group.size, beside};
-        if (k->kind == KERNEL_JOIN)
+        if (kernel_joins(k->kind))
                 return 0;
         if (k->kind == KERNEL_CONTEXT_SHIFT)
                 return shift_seconds(platform, &gpus, group, k);
@@ -82,13 +82,21 @@ double tensor_part_seconds(const struct platform *platform, struct plan_group gr
                                          (enum dtype)k->dtype);
 }
 
+bool tensor_leaves_node(const struct platform *platform, struct plan_group group)
+{
+        const int last = group.first + (group.size - 1) * group.stride;
+        return platform_place(platform, group.first).node != platform_place(platform, last).node;
+}
+
 /* A pass has few different collectives, so the last ones' seconds are kept. */
 double tensor_seconds(const struct platform *platform, const struct plan *plan, int rank,
                       const struct price_pass *pass)
 {
-        enum { KEPT = 8 };
-        double kept[KEPT], seconds = 0;
+        enum { KEPT = 16 };
+        double kept[KEPT];
+        bool far[KEPT];
         int which[KEPT], count = 0;
+        struct price_progress progress = {0};
         for (int part = 0; part + 1 < pass->parts; part++) {
                 int same = 0;
                 while (same < count &&
@@ -97,12 +105,14 @@ double tensor_seconds(const struct platform *platform, const struct plan *plan, 
                 if (same == count) {
                         same = count < KEPT ? count++ : 0;
                         which[same] = part;
-                        const enum op_group group = price_group(pass->collectives[part].kind);
-                        kept[same] = tensor_part_seconds(platform, plan_group(plan, rank, group), pass, part);
+                        const struct plan_group group =
+                                plan_group(plan, rank, price_group(pass->collectives[part].kind));
+                        kept[same] = tensor_part_seconds(platform, group, pass, part);
+                        far[same] = tensor_leaves_node(platform, group);
                 }
-                seconds += price_exposed(pass, part, kept[same]);
+                price_go_on(&progress, pass, part, kept[same], far[same]);
         }
-        return seconds;
+        return progress.waited;
 }
 
 double tensor_decision_seconds(const struct platform *platform, struct plan_group shards, int64_t bytes)
@@ -120,8 +130,7 @@ double tensor_decision_seconds(const struct platform *platform, struct plan_grou
 double tensor_line_seconds(const struct platform *platform, struct plan_group replicas,
                            const struct profile_load *load, int64_t bytes)
 {
-        const int last = replicas.first + (replicas.size - 1) * replicas.stride;
-        if (platform_place(platform, replicas.first).node == platform_place(platform, last).node)
+        if (!tensor_leaves_node(platform, replicas))
                 return NAN;
         return profile_line_seconds(load, LINE_LAYER_GATHER, bytes, false);
 }

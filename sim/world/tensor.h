@@ -14,8 +14,11 @@
 double tensor_collective_seconds(const struct platform *platform, const struct collective_group *shards,
                                  enum kernel_kind collective, int64_t bytes, enum dtype dtype);
 
+/* Returns whether a group's ranks are on several nodes. */
+bool tensor_leaves_node(const struct platform *platform, struct plan_group group);
+
 /* Return the seconds of the collective that follows part `part` of a pass (0 to pass->parts - 2), of the
- * group that has it, and of all collectives in the pass of `rank` together. Rows of experts are taken to be
+ * group that has it, and for how long the parts of a pass of `rank` wait for all of its collectives. Rows of experts are taken to be
  * even. */
 double tensor_part_seconds(const struct platform *platform, struct plan_group group,
                            const struct price_pass *pass, int part);

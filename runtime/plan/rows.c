@@ -543,7 +543,7 @@ static const struct flag flags[] = {
          CONFLICTS({{{"tp-overlap", ABOVE, 1}, {"tp", BELOW, 2}}, .code = RV_EPLAN, .unpaired = true,
                     .sentence = "--tp-overlap is of products that the shards of --tp add up, which is 1"})},
         {.name = "grid-overlap", .argument = "WHAT", .scope = FLAG_OF_MANY, AT(STORE_INT, grid_overlap),
-         .names = grid_overlaps, .report = REPORT_IF_SET,
+         .names = grid_overlaps, .report = REPORT_IF_CHANGED,
          .help = "With --tp X,Y,Z: which collectives of shards run beside products, by AxoNN's names, each with those "
                  "before it: none; oar, sums of inputs' gradients; ors, reduce-scatters of weights' gradients along Z; "
                  "oag, gathers of weights along Z (default)",

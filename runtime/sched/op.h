@@ -102,12 +102,12 @@ enum op_lane {
         LANE_SCALARS,
         /* For the collectives of shards inside a pass. The compute lane waits for them. */
         LANE_TENSOR,
-        /* For those along z that run beside the parts of a pass, in their order. */
-        LANE_TENSOR_Z,
         /* For what shard 0 of a stage decides: few bytes, that wait for no collective. */
         LANE_DECISION,
         /* For the sums between groups of hybrid shards, beside what each group gathers and reduces. */
         LANE_SHARES,
+        /* For collectives of shards along z that run beside the parts of a pass, in their order. */
+        LANE_TENSOR_Z,
         LANES
 };
 

@@ -222,7 +222,8 @@ static bool tells(const struct search *s, int r, const struct op *op)
 
 static bool is_collective(const struct op *op)
 {
-        return op_lane_of_replicas(op->lane) || op->lane == LANE_SCALARS || op->lane == LANE_TENSOR;
+        return op_lane_of_replicas(op->lane) || op->lane == LANE_SCALARS || op->lane == LANE_TENSOR ||
+               op->lane == LANE_TENSOR_Z;
 }
 
 /* All shards, or with zero 3 replicas, must do the same at the same time: what a collective is about is not
@@ -232,6 +233,35 @@ static void note_collective(struct rank *rank, const struct op *op)
         const int what[] = {(int)op->kind, (int)op->of, op->micro_batch, op->chunk, op->segment, op->range};
         if (is_collective(op) && op_of_pass(op))
                 memcpy(rank->together[op->group], what, sizeof what);
+}
+
+/* Behind the parts of a pass of a grid: two gathers, of which the next part waits for none and the one behind
+ * it for the first, a sum along x beside that and the next one, a reduce-scatter, and what waits for these. */
+static const struct {
+        enum op_group group;
+        bool beside, joins;
+        unsigned char left;
+} behind_parts[] = {{GROUP_TENSOR_Z, true, false, 1}, {GROUP_TENSOR_Z, true, false, 1},
+                    {GROUP_TENSOR_X, true, false, 0}, {GROUP_TENSOR_Z, true, false, 1},
+                    {GROUP_TENSOR_X, false, true, 0}, {GROUP_TENSOR_Z, false, true, 0}};
+enum { BEHIND_PARTS = sizeof behind_parts / sizeof *behind_parts };
+
+static int under_way(const struct rank *rank, enum op_lane lane)
+{
+        int count = 0;
+        for (int i = 0; i < rank->op_count; i++)
+                count += rank->ops[i].lane == lane;
+        return count;
+}
+
+static void check_part(const struct plan *plan, const struct rank *rank, const struct op *op)
+{
+        const bool part = (op->kind == OP_FORWARD || op->kind == OP_BACKWARD) && op->segment > 0;
+        if (plan->tp_z <= 1 || !part)
+                return;
+        assert_true(under_way(rank, LANE_TENSOR_Z) <= behind_parts[op->segment - 1].left ||
+                    behind_parts[op->segment - 1].group == GROUP_TENSOR_X);
+        assert_true(under_way(rank, LANE_TENSOR) == 0 || op->segment == 3 || op->segment == 4);
 }
 
 static void drain(const struct search *s, struct world *w, int r)
@@ -246,6 +276,7 @@ static void drain(const struct search *s, struct world *w, int r)
                 else if (is_collective(&op))
                         op.serial = ++rank->collectives[op.group]; /* how many its members must have issued */
                 note_collective(rank, &op);
+                check_part(&s->plan, rank, &op);
                 keep(rank, &op);
         }
 }
@@ -258,6 +289,8 @@ static bool same_group(const struct plan *plan, int a, int b, enum op_group grou
                        (plan_stage(plan, b) == 0 || plan_stage(plan, b) == plan->pp - 1);
         if (group == GROUP_WORLD || plan_stage(plan, a) != plan_stage(plan, b))
                 return group == GROUP_WORLD;
+        if (plan_group_of_shards(group))
+                return plan_group(plan, a, group).first == plan_group(plan, b, group).first;
         const int ep = plan_expert_ranks(plan), one = plan_replica(plan, a), other = plan_replica(plan, b);
         if (group == GROUP_CONTEXT)
                 return one / plan_context_ranks(plan) == other / plan_context_ranks(plan);
@@ -270,8 +303,7 @@ static bool same_group(const struct plan *plan, int a, int b, enum op_group grou
                 return one % shares == other % shares;
         if (group == GROUP_EXPERT_DATA)
                 return one % ep == other % ep;
-        return group == GROUP_TENSOR ? plan_replica(plan, a) == plan_replica(plan, b)
-                                     : plan_shard(plan, a) == plan_shard(plan, b);
+        return plan_shard(plan, a) == plan_shard(plan, b);
 }
 
 /* Whether all members of its group have come to the collective. A stage alone waits for nobody. */
@@ -324,7 +356,10 @@ static bool chained(const struct plan *plan)
 
 static enum op_group together_in_passes(const struct plan *plan)
 {
-        return plan->cp > 1 ? GROUP_CONTEXT : plan->ep > 1 ? GROUP_EXPERTS : GROUP_TENSOR;
+        return plan->cp > 1     ? GROUP_CONTEXT
+               : plan->ep > 1   ? GROUP_EXPERTS
+               : plan->tp_z > 1 ? GROUP_TENSOR_Z
+                                : GROUP_TENSOR;
 }
 
 static void complete(const struct search *s, struct world *w, int r, int i, int way);
@@ -364,12 +399,28 @@ static int receive_alone(struct world *w, int d, int way)
         return micro_batch;
 }
 
+static void fill_part_of_grid(struct op *op)
+{
+        const bool computes = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
+        op->more = op->kind == OP_TENSOR || (computes && op->segment < BEHIND_PARTS);
+        if (!op->more || !computes)
+                return;
+        op->group = behind_parts[op->segment].group;
+        op->beside = behind_parts[op->segment].beside;
+        op->joins = behind_parts[op->segment].joins;
+        op->left = behind_parts[op->segment].left;
+}
+
 /* Of several shards, or with spread experts, a forward or backward has two parts, and what is done together
  * between them. With parts of sequences it has three, or of one stage four: those between compute beside what
  * is done together, and the last one when that is over. With experts as well, rows are exchanged behind
  * that, and a fourth part follows. */
 static void fill_part(const struct search *s, struct op *op)
 {
+        if (s->plan.tp_z > 1) {
+                fill_part_of_grid(op);
+                return;
+        }
         const bool computes = op->kind == OP_FORWARD || op->kind == OP_BACKWARD, ring = s->plan.cp > 1,
                    rows = ring && s->plan.ep > 1;
         const int last = !ring ? 1 : s->plan.pp == 1 || rows ? 3 : 2, joined = last - rows;
@@ -628,6 +679,26 @@ static void no_interleaving_of_shards_experts_or_sequences_deadlocks(void **stat
         plan.tp = 1;
         plan.dp = plan.cp = 2;
         states += search_all((struct search){.plan = plan, .parameters = 2, .ranks = 2, .alone = -1});
+        print_message("# %zu states\n", states);
+        assert_true(states > 1000);
+}
+
+/* Shards that gather and reduce-scatter along z beside their parts, and sum along x or not. */
+static void no_interleaving_of_collectives_beside_parts_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        struct plan plan = small_plan();
+        plan.policy = POLICY_1F1B;
+        plan.tp_z = 2;
+        for (int variant = 0; variant < 3; variant++) {
+                plan.tp_x = variant == 2 ? 2 : 1;
+                plan.tp = plan.tp_x * plan.tp_z;
+                plan.pp = variant == 1 ? 2 : 1;
+                plan.micro_batches = variant == 0 ? 3 : 1;
+                states += search_all((struct search){
+                        .plan = plan, .parameters = 2, .ranks = plan.tp * plan.pp, .alone = -1});
+        }
         print_message("# %zu states\n", states);
         assert_true(states > 1000);
 }
@@ -1145,6 +1216,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_staged_plans_deadlocks),
                 cmocka_unit_test(no_interleaving_of_parted_backwards_deadlocks),
                 cmocka_unit_test(no_interleaving_of_shards_experts_or_sequences_deadlocks),
+                cmocka_unit_test(no_interleaving_of_collectives_beside_parts_deadlocks),
                 cmocka_unit_test(no_interleaving_of_shards_that_follow_decisions_deadlocks),
                 cmocka_unit_test(no_interleaving_of_chunks_deadlocks),
                 cmocka_unit_test(no_interleaving_deadlocks_a_stage_that_offloads_activations),

@@ -77,6 +77,57 @@ static void paper_agrees_with_simgrid(void **state)
         free(jobs.list);
 }
 
+/* Collectives of a grid take turns on the links inside nodes, and on those between them. */
+static void grids_agree_with_simgrid(void **state)
+{
+        (void)state;
+        static const char *const grids[] = {"1x2x4", "2x1x8", "2x2x2", "8x1x2", "1x1x4"};
+        enum { GRIDS = sizeof grids / sizeof *grids, OVERLAPS = GRID_OVERLAP_OAG + 1, RUNS = GRIDS * OVERLAPS };
+        struct candidate candidates[RUNS];
+        const struct candidate *list[RUNS];
+        struct machine machines[RUNS];
+        struct jobs jobs = {.tokens = 300e9};
+        struct rv_error_info err;
+        for (int i = 0; i < RUNS; i++) {
+                struct options o;
+                options_init(&o);
+                o.model = "gpt2-350m";
+                o.pp = 1 + i / OVERLAPS % 2;
+                o.policy = POLICY_1F1B;
+                o.micro_batch_size = 8;
+                o.batch_size = 32;
+                o.dtype = DTYPE_BF16;
+                o.recompute = i / OVERLAPS % 3 ? RECOMPUTE_FULL : RECOMPUTE_NONE;
+                o.grid_overlap = (enum grid_overlap)(i % OVERLAPS);
+                o.zero = i / OVERLAPS % 2;
+                o.dp = 2;
+                if (flag_parse(flag_named("tp"), &o, grids[i / OVERLAPS], &err) ||
+                    machine_open(&machines[i], "a100-datasheet", "perlmutter", (int)options_ranks(&o), false,
+                                 &err) ||
+                    options_resolve(&o, (int)options_ranks(&o), &err))
+                        fail_msg("%s", err.sentence);
+                candidates[i] = (struct candidate){.options = o, .machine = &machines[i], .number = i};
+                list[i] = &candidates[i];
+        }
+        assert_int_equal(jobs_add(&jobs, list, RUNS, &err), 0);
+        assert_int_equal(jobs_run(&jobs, 0, 1, 2, nothing, NULL, &err), 0);
+        double seconds[RUNS];
+        for (int i = 0; i < RUNS; i++) {
+                const int number = jobs.list[i].candidate->number;
+                const double simulated = jobs.list[i].outcome.figures.median,
+                             found = paper_batch_seconds(&machines[number], &candidates[number].options);
+                seconds[number] = simulated;
+                if (jobs.list[i].outcome.state != OUTCOME_DONE || !(fabs(found / simulated - 1) < 1e-3))
+                        fail_msg("--tp %s, overlap %d: %.6g s simulated, %.6g s on paper",
+                                 grids[number / OVERLAPS], number % OVERLAPS, simulated, found);
+        }
+        for (int i = 0; i < RUNS; i++) {
+                assert_true(i % OVERLAPS == 0 || seconds[i] <= seconds[i - 1]);
+                machine_close(&machines[i]);
+        }
+        free(jobs.list);
+}
+
 /* Few micro-batches stand for many, over links of any speed: nearly always to all digits, and never 2 % off.
  */
 static void a_steady_state_stands_for_all_micro_batches(void **state)
@@ -227,6 +278,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(paper_agrees_with_simgrid),
+                cmocka_unit_test(grids_agree_with_simgrid),
                 cmocka_unit_test(a_steady_state_stands_for_all_micro_batches),
                 cmocka_unit_test(the_slowest_replica_decides),
                 cmocka_unit_test(the_pipeline_and_what_follows_add_up),

@@ -405,17 +405,18 @@ static void check_volume(const int grid[3], const struct sums *sums, int64_t alo
 
 /* Singh et al. 2024: of a product of m rows with weights (k,n) on a grid, weights of k n / (X Y) are gathered
  * along z, m n / (Z Y) summed along x, and backward m k / (Z X) along y; of every other product with x and y
- * exchanged. Norms sum two numbers a row along x, of RMSNorm one, in fp32. */
+ * exchanged, whatever runs beside products. Norms sum two numbers a row along x, of RMSNorm one, in fp32. */
 static void collectives_of_a_layer_on_a_grid_are_the_closed_form(void **state)
 {
         (void)state;
-        for (int variant = 0; variant < 4 * GRIDS; variant++) {
-                const int *grid = grids[variant / 4], X = grid[0], Y = grid[1], Z = grid[2];
+        for (int variant = 0; variant < 16 * GRIDS; variant++) {
+                const int *grid = grids[variant / 16], X = grid[0], Y = grid[1], Z = grid[2];
                 const bool llama = variant & 1;
                 struct gpt gpt = llama ? small_llama() : small_gpt(true), longer = gpt;
                 longer.n_layer++;
-                const struct work work = grid_work(grid, variant & 2, RECOMPUTE_NONE);
+                struct work work = grid_work(grid, variant & 2, RECOMPUTE_NONE);
                 struct stage stage = grid_stage(&gpt, grid, 0);
+                work.grid_overlap = (enum grid_overlap)(variant / 4 % 4);
                 const int64_t m = 4 * 16 / Z, C = 32, e = sizeof(float);
                 const int64_t outputs[] = {3 * C, C, llama ? 2 * 48 : 4 * C, C},
                               inputs[] = {C, C, C, llama ? 48 : 4 * C};
@@ -438,6 +439,111 @@ static void collectives_of_a_layer_on_a_grid_are_the_closed_form(void **state)
                         check_volume(grid, &more[pass], along_x[pass], along_y[pass], matrices,
                                      pass ? matrices : 0);
                 }
+        }
+}
+
+/* Of a list of work: the kernels on the compute lane, without what adds reduced gradients, and before each how
+ * many collectives along z were issued, and are over. */
+struct beside {
+        struct kernel kernel;
+        int gathers_over, gathers, scatters;
+};
+
+static int list_beside(const struct kernel *kernels, int count, struct beside *found)
+{
+        enum kernel_kind issued[MAX_KERNELS];
+        int of_z = 0, over = 0, kept = 0, scatters = 0, added = 0;
+        for (int i = 0; i < count; i++) {
+                const struct kernel *k = &kernels[i];
+                if (k->kind == KERNEL_TENSOR_Z_ALL_GATHER || k->kind == KERNEL_TENSOR_Z_REDUCE_SCATTER) {
+                        issued[of_z++] = k->kind;
+                        scatters += k->kind == KERNEL_TENSOR_Z_REDUCE_SCATTER;
+                }
+                if (kernel_of_shards_z(k->kind))
+                        over = of_z - k->left > over ? of_z - k->left : over;
+                const bool adds = k->kind == KERNEL_RESIDUAL && i > 0 && kernel_of_shards_z(kernels[i - 1].kind);
+                int gathers = 0, gathers_over = 0, reduced = 0;
+                for (int j = 0; j < of_z; j++) {
+                        gathers += issued[j] == KERNEL_TENSOR_Z_ALL_GATHER;
+                        gathers_over += j < over && issued[j] == KERNEL_TENSOR_Z_ALL_GATHER;
+                        reduced += j < over && issued[j] == KERNEL_TENSOR_Z_REDUCE_SCATTER;
+                }
+                if (adds)
+                        assert_true(++added <= reduced); /* what it adds is there */
+                else if (!kernel_collective(k->kind))
+                        found[kept++] = (struct beside){*k, gathers_over, gathers, scatters};
+        }
+        assert_int_equal(over, of_z); /* no collective outlives its pass */
+        assert_int_equal(added, scatters);
+        return kept;
+}
+
+/* Beside products there are the same kernels and collectives, in the same order: weights are gathered one
+ * gather ahead, and no product waits for a reduce-scatter but for the one before it. */
+static void collectives_along_z_beside_products_are_the_same(void **state)
+{
+        (void)state;
+        static struct kernel kernels[2][MAX_KERNELS];
+        static struct beside found[2][MAX_KERNELS];
+        for (int variant = 0; variant < 4 * GRIDS; variant++) {
+                const int *grid = grids[variant / 4];
+                const struct gpt gpt = variant & 1 ? small_llama() : small_gpt(true);
+                struct work work = grid_work(grid, true, variant & 2 ? RECOMPUTE_FULL : RECOMPUTE_NONE);
+                const struct stage stage = grid_stage(&gpt, grid, 0);
+                for (int pass = 0; pass < 2; pass++)
+                        for (int overlap = GRID_OVERLAP_OAR; overlap <= GRID_OVERLAP_OAG; overlap++) {
+                                int count[2];
+                                for (int beside = 0; beside < 2; beside++) {
+                                        work.grid_overlap =
+                                                beside ? (enum grid_overlap)overlap : GRID_OVERLAP_NONE;
+                                        count[beside] =
+                                                pass ? workload_backward(&gpt, &stage, &work, kernels[beside])
+                                                     : workload_forward(&gpt, &stage, &work, false,
+                                                                        kernels[beside]);
+                                        assert_true(count[beside] <= MAX_KERNELS);
+                                        count[beside] =
+                                                list_beside(kernels[beside], count[beside], found[beside]);
+                                }
+                                assert_int_equal(count[0], count[1]);
+                                for (int i = 0; i < count[0]; i++) {
+                                        const struct beside *one = &found[0][i], *other = &found[1][i];
+                                        const int ahead = other->gathers - one->gathers;
+                                        assert_true(kernel_same(&one->kernel, &other->kernel));
+                                        assert_true(other->gathers_over >= one->gathers);
+                                        assert_in_range(ahead, 0, overlap == GRID_OVERLAP_OAG);
+                                        assert_int_equal(other->scatters, one->scatters);
+                                }
+                        }
+        }
+}
+
+/* Two buffers for what the largest step reads of gathered weights, and two for what it makes of gradients, the
+ * shard's part of these with them. */
+static void collectives_beside_products_have_two_buffers(void **state)
+{
+        (void)state;
+        const struct gpt gpt = small_llama();
+        for (int i = 0; i < GRIDS; i++) {
+                const int *grid = grids[i], Z = grid[2];
+                const struct stage stage = grid_stage(&gpt, grid, 0);
+                const int64_t e = sizeof(float), largest = 2 * 48 * 32 / (grid[0] * grid[1]); /* gates, ups */
+                const int64_t gathered = Z > 1 ? 2 * memory_aligned(largest * e) : 0,
+                              reduced = Z > 1 ? gathered + 2 * memory_aligned(largest / Z * e) : 0;
+                int64_t bytes[GRID_OVERLAP_OAG + 1];
+                for (int overlap = 0; overlap <= GRID_OVERLAP_OAG; overlap++) {
+                        struct memory_plan plan = {.work = grid_work(grid, true, RECOMPUTE_NONE)};
+                        plan.work.tp = grid[0] * grid[1] * Z;
+                        plan.work.grid_overlap = (enum grid_overlap)overlap;
+                        const struct workload_bytes each = workload_bytes(&gpt, &plan.work, stage.shards);
+                        int64_t most = 0;
+                        for (int layer = 0; layer < LAYER_VALIDATION; layer++)
+                                most = each.workspace[layer][0] > most ? each.workspace[layer][0] : most;
+                        bytes[overlap] = memory_layout(&gpt, &stage, &plan).workspace - most;
+                }
+                assert_int_equal(bytes[GRID_OVERLAP_NONE], 0);
+                assert_int_equal(bytes[GRID_OVERLAP_OAR], 0);
+                assert_int_equal(bytes[GRID_OVERLAP_ORS], reduced);
+                assert_int_equal(bytes[GRID_OVERLAP_OAG], reduced + gathered);
         }
 }
 
@@ -575,6 +681,8 @@ int main(void)
                 cmocka_unit_test(shared_experts_are_summed_with_the_others),
                 cmocka_unit_test(sequence_parallel_shards_store_a_part_of_everything),
                 cmocka_unit_test(collectives_of_a_layer_on_a_grid_are_the_closed_form),
+                cmocka_unit_test(collectives_along_z_beside_products_are_the_same),
+                cmocka_unit_test(collectives_beside_products_have_two_buffers),
                 cmocka_unit_test(ends_of_a_model_on_a_grid_sum_rows_and_logits),
                 cmocka_unit_test(work_of_a_grid_adds_up_to_the_whole_s),
                 cmocka_unit_test(parameters_of_a_grid_are_a_part_of_every_matrix),

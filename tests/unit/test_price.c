@@ -1,4 +1,5 @@
 /* What operations are priced at: a pass is the parts between what shards do together. */
+#include "models/ahead.h"
 #include "runtime/engine/price.h"
 #include "tests/unit/noise.h"
 #include "tests/unit/numbers.h"
@@ -278,9 +279,57 @@ static void gradients_that_are_reduced_in_fp32_are_widened(void **state)
         price_free(&list);
 }
 
+/* Collectives along z beside products of a pass of `layers`: in each a product that waits for gathered
+ * weights, one that makes gradients of them, which are reduce-scattered, and what adds these up, which takes
+ * no time. */
+static double beside_products(int layers, double product, double gather, double scatter)
+{
+        enum { MOST = 64 };
+        const struct work work = {.tp_z = 2, .grid_overlap = GRID_OVERLAP_OAG};
+        const enum kernel_kind layer[] = {KERNEL_TENSOR_Z_ALL_GATHER, KERNEL_MATMUL, KERNEL_MATMUL,
+                                          KERNEL_TENSOR_Z_REDUCE_SCATTER, KERNEL_RESIDUAL};
+        enum { LAYER = sizeof layer / sizeof *layer };
+        struct kernel list[2 * MOST], collectives[MOST];
+        double parts[MOST] = {0};
+        struct ahead ahead = {0};
+        int count = 0, part = 0;
+        for (; count < layers * LAYER; count++) {
+                list[count] = (struct kernel){.kind = layer[count % LAYER]};
+                ahead_count(&ahead, &list[count]);
+        }
+        ahead_order(list, count, &work);
+        count += ahead_joins(&ahead, &work);
+        for (int i = 0; i < count; i++)
+                if (kernel_collective(list[i].kind))
+                        collectives[part++] = list[i];
+                else
+                        parts[part] += list[i].kind == KERNEL_MATMUL ? product : 0;
+        const struct price_pass pass = {.parts = part + 1, .part_seconds = parts, .collectives = collectives};
+        struct price_progress progress = {0};
+        for (int i = 0; i < part; i++)
+                price_go_on(&progress, &pass, i,
+                            collectives[i].kind == KERNEL_TENSOR_Z_ALL_GATHER ? gather : scatter, true);
+        assert_close(progress.now + parts[part] - progress.waited, 2 * layers * product, 1e-12);
+        return progress.now + parts[part];
+}
+
+/* Where products are longer, the first gather is waited for, and the last reduce-scatter; where they are
+ * shorter, collectives follow each other without a pause, but for the products of a layer alone. */
+static void products_hide_collectives_along_z(void **state)
+{
+        (void)state;
+        for (int layers = 1; layers <= 8; layers++) {
+                assert_close(beside_products(layers, 5, 3, 2), 3 + 10 * layers + 2, 1e-12);
+                assert_close(beside_products(layers, 2.5, 3, 2), 3 + 5 * layers + 2, 1e-12);
+                assert_close(beside_products(layers, 0.5, 3, 2),
+                             5 * layers + (layers == 1), 1e-12);
+        }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(products_hide_collectives_along_z),
                 cmocka_unit_test(a_pass_is_priced_part_by_part_between_what_shards_do_together),
                 cmocka_unit_test(the_parts_of_an_operation_add_up_to_its_pass),
                 cmocka_unit_test(parts_that_the_host_holds_up_take_what_it_takes_to_launch_them),

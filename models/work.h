@@ -10,8 +10,8 @@
 #include "models/kernels/kernel.h"
 
 /* What of the collectives of a grid of shards runs beside products, each with those before it, as AxoNN names
- * them (Singh et al. 2024): the sums of the inputs' gradients; the reduce-scatters of weights' gradients along
- * z; the gathers of weights along z. */
+ * them (Singh et al. 2024): the sums of the inputs' gradients; the reduce-scatters of weights' gradients
+ * along z; the gathers of weights along z. */
 enum grid_overlap { GRID_OVERLAP_NONE, GRID_OVERLAP_OAR, GRID_OVERLAP_ORS, GRID_OVERLAP_OAG };
 
 struct work {
@@ -65,8 +65,8 @@ static inline int work_shards_z(const struct work *work)
 {
         return work->tp_z > 1 ? work->tp_z : 1;
 }
-/* Return whether collectives of a grid run beside products: the sums of the inputs' gradients; and along z the
- * reduce-scatters, and the gathers. */
+/* Return whether collectives of a grid run beside products: the sums of the inputs' gradients; and along z
+ * the reduce-scatters, and the gathers. */
 static inline bool work_sums_beside(const struct work *work)
 {
         return work_shards_x(work) * work_shards_z(work) > 1 && work->grid_overlap >= GRID_OVERLAP_OAR;

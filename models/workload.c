@@ -204,8 +204,8 @@ void workload_deferral(const struct workload *w, enum layer layer, struct deferr
 }
 
 /* Marks what collectives along z that run beside products bring and take, which has buffers of its own.
- * Returns the bytes of such a buffer of weights, and one of gradients: each has what one step reads, or makes,
- * the latter also the shard's part of it. */
+ * Returns the bytes of such a buffer of weights, and one of gradients: each has what one step reads, or
+ * makes, the latter also the shard's part of it. */
 static struct workload_ahead find_ahead(const struct workload *w, enum layer layer, const struct steps *steps,
                                         bool found[PROGRAM_VALUES])
 {
@@ -220,8 +220,8 @@ static struct workload_ahead find_ahead(const struct workload *w, enum layer lay
                         step = (struct workload_ahead){0};
                 for (int i = 0; (gathers && i < 1) || (reduces && i < 2); i++) {
                         found[at->view[i].value] = true;
-                        *(gathers ? &step.gathered : &step.reduced) += program_value_bytes(
-                                p, at->view[i].value, work_element_bytes(&w->work));
+                        *(gathers ? &step.gathered : &step.reduced) +=
+                                program_value_bytes(p, at->view[i].value, work_element_bytes(&w->work));
                 }
                 most.gathered = max_int64(most.gathered, step.gathered);
                 most.reduced = max_int64(most.reduced, step.reduced);

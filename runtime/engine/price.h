@@ -178,7 +178,7 @@ static inline enum op_group price_group(enum kernel_kind collective)
 enum { PRICE_ALONG_Z = 256 };
 struct price_progress {
         double now, waited; /* since the pass began; of that, the parts' waits for collectives */
-        double beside;      /* when the collective is over that runs beside a part, and the next one waits for */
+        double beside; /* when the collective is over that runs beside a part, and the next one waits for */
         /* How many along z ran beside parts, and when the last of these are over. */
         int along_z;
         double ends[PRICE_ALONG_Z];

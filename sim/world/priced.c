@@ -160,8 +160,8 @@ static void end_in_turn(struct sim_lane *lane, const struct sim_group *group, bo
 }
 
 /* A collective of shards begins when the last of them has come to it, and takes the closed form: there are
- * thousands a batch, one after another, or, along an axis of a grid each, in turns, on links that nothing else
- * uses meanwhile. So does one of spread experts begin, whose links others use too. */
+ * thousands a batch, one after another, or, along an axis of a grid each, in turns, on links that nothing
+ * else uses meanwhile. So does one of spread experts begin, whose links others use too. */
 static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
 {
         const struct sim_rank *rank = lane->rank;

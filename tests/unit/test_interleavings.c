@@ -236,7 +236,8 @@ static void note_collective(struct rank *rank, const struct op *op)
 }
 
 /* Behind the parts of a pass of a grid: two gathers, of which the next part waits for none and the one behind
- * it for the first, a sum along x beside that and the next one, a reduce-scatter, and what waits for these. */
+ * it for the first, a sum along x beside that and the next one, a reduce-scatter, and what waits for these.
+ */
 static const struct {
         enum op_group group;
         bool beside, joins;

@@ -82,7 +82,11 @@ static void grids_agree_with_simgrid(void **state)
 {
         (void)state;
         static const char *const grids[] = {"1x2x4", "2x1x8", "2x2x2", "8x1x2", "1x1x4"};
-        enum { GRIDS = sizeof grids / sizeof *grids, OVERLAPS = GRID_OVERLAP_OAG + 1, RUNS = GRIDS * OVERLAPS };
+        enum {
+                GRIDS = sizeof grids / sizeof *grids,
+                OVERLAPS = GRID_OVERLAP_OAG + 1,
+                RUNS = GRIDS * OVERLAPS
+        };
         struct candidate candidates[RUNS];
         const struct candidate *list[RUNS];
         struct machine machines[RUNS];

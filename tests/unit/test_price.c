@@ -321,8 +321,7 @@ static void products_hide_collectives_along_z(void **state)
         for (int layers = 1; layers <= 8; layers++) {
                 assert_close(beside_products(layers, 5, 3, 2), 3 + 10 * layers + 2, 1e-12);
                 assert_close(beside_products(layers, 2.5, 3, 2), 3 + 5 * layers + 2, 1e-12);
-                assert_close(beside_products(layers, 0.5, 3, 2),
-                             5 * layers + (layers == 1), 1e-12);
+                assert_close(beside_products(layers, 0.5, 3, 2), 5 * layers + (layers == 1), 1e-12);
         }
 }
 

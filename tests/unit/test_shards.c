@@ -442,8 +442,8 @@ static void collectives_of_a_layer_on_a_grid_are_the_closed_form(void **state)
         }
 }
 
-/* Of a list of work: the kernels on the compute lane, without what adds reduced gradients, and before each how
- * many collectives along z were issued, and are over. */
+/* Of a list of work: the kernels on the compute lane, without what adds reduced gradients, and before each
+ * how many collectives along z were issued, and are over. */
 struct beside {
         struct kernel kernel;
         int gathers_over, gathers, scatters;
@@ -461,7 +461,8 @@ static int list_beside(const struct kernel *kernels, int count, struct beside *f
                 }
                 if (kernel_of_shards_z(k->kind))
                         over = of_z - k->left > over ? of_z - k->left : over;
-                const bool adds = k->kind == KERNEL_RESIDUAL && i > 0 && kernel_of_shards_z(kernels[i - 1].kind);
+                const bool adds =
+                        k->kind == KERNEL_RESIDUAL && i > 0 && kernel_of_shards_z(kernels[i - 1].kind);
                 int gathers = 0, gathers_over = 0, reduced = 0;
                 for (int j = 0; j < of_z; j++) {
                         gathers += issued[j] == KERNEL_TENSOR_Z_ALL_GATHER;
@@ -517,8 +518,8 @@ static void collectives_along_z_beside_products_are_the_same(void **state)
         }
 }
 
-/* Two buffers for what the largest step reads of gathered weights, and two for what it makes of gradients, the
- * shard's part of these with them. */
+/* Two buffers for what the largest step reads of gathered weights, and two for what it makes of gradients,
+ * the shard's part of these with them. */
 static void collectives_beside_products_have_two_buffers(void **state)
 {
         (void)state;

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { AXES = 18 };
+enum { AXES = 24 };
 
 struct axes {
         int count;

@@ -18,8 +18,8 @@ double tensor_collective_seconds(const struct platform *platform, const struct c
 bool tensor_leaves_node(const struct platform *platform, struct plan_group group);
 
 /* Return the seconds of the collective that follows part `part` of a pass (0 to pass->parts - 2), of the
- * group that has it, and for how long the parts of a pass of `rank` wait for all of its collectives. Rows of experts are taken to be
- * even. */
+ * group that has it, and for how long the parts of a pass of `rank` wait for all of its collectives. Rows of
+ * experts are taken to be even. */
 double tensor_part_seconds(const struct platform *platform, struct plan_group group,
                            const struct price_pass *pass, int part);
 double tensor_seconds(const struct platform *platform, const struct plan *plan, int rank,

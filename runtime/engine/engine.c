@@ -111,15 +111,15 @@ static void account_pass(struct engine *engine, const struct op *done, double st
         const bool gathers = done->kind == OP_ALL_GATHER || done->kind == OP_REDUCE_SCATTER ||
                              done->kind == OP_FETCH_WEIGHTS,
                    computes = done->kind == OP_FORWARD || done->kind == OP_BACKWARD,
-                   of_shards = done->lane == LANE_TENSOR;
+                   of_shards = done->lane == LANE_TENSOR || done->lane == LANE_TENSOR_Z;
         if (of_shards && engine->computing) /* beside a part, which counts */
                 return;
         if (of_shards && start < engine->computed)
                 start = engine->computed;
-        if (computes) {
+        if (computes)
                 engine->computing = false;
+        if (computes || of_shards)
                 engine->computed = now;
-        }
         const double worked = gathers ? 0 : now - start;
         *(of_shards ? &engine->tensor_seconds : &engine->busy_seconds) += worked;
         engine->gathered_seconds += now - since - worked;

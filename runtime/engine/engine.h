@@ -39,8 +39,9 @@ struct engine {
          * units. */
         double tensor_seconds;
         double gathered_seconds;
-        bool computing;          /* a part of a forward or backward is under way */
-        double computed;         /* when the last such part ended */
+        bool computing;  /* a part of a forward or backward is under way */
+        double computed; /* when the last such part, or a collective of shards that no part ran beside, ended
+                          */
         double lane_free[LANES]; /* when the last operation of each lane ended */
         uint64_t order;
         /* [pending_capacity], by op.serial; free_serial is the first unused entry, or -1. */

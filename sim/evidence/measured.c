@@ -340,7 +340,7 @@ static void name_run(struct measured_run *run)
         else if (o->zero)
                 add_to_name(run, " zero%d", o->zero);
         if (o->shard_replicas)
-                add_to_name(run, " hsdp%d", o->shard_replicas);
+                add_to_name(run, "%s%d", o->zero == 1 ? " in groups of " : " hsdp", o->shard_replicas);
         if (o->sequence_parallel)
                 add_to_name(run, " sp");
 }

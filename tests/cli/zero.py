@@ -210,7 +210,7 @@ def check_reduced_in_fp32(tap, folder):
         tap.ok(measured and found["gradients"] == aligned(kept, 4) + buffers and optimizer_bytes(measured) == 3 * aligned(kept, 4),
                f"{name}: shares in fp32, which need no copies to be updated from, and buffers of both, as worked out by hand", f"{found}")
         moved = {event["args"]["kind"]: event["args"]["bytes"] for event in json.load(open(trace))["traceEvents"]
-                 if event.get("ph") == "X" and event["args"].get("segment") == 1 and event["args"]["kind"] in ("all-gather", "reduce-scatter")}
+                 if event.get("ph") == "X" and event["args"].get("range") == 1 and event["args"]["kind"] in ("all-gather", "reduce-scatter")}
         tap.ok(moved["reduce-scatter"] == 4 * units[-1] * block and moved.get("all-gather", 2 * units[0] * block) == 2 * units[0] * block,
                f"{name}: four bytes a gradient are reduced, two a weight gathered", f"{moved}")
 

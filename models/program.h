@@ -322,7 +322,8 @@ void program_list_backward(const struct program *, enum recompute recompute, enu
 /* Cuts, in a list of work, products whose results the shards add up, and these sums, into `pieces` of rows of
  * tokens, or as many as there are rows: the sum of a piece runs beside the next one's product, that of the
  * last one beside what is there to do before the sum is read. So are products of rows that sequence parallel
- * shards gather: the next piece is gathered beside the product of one. Of one piece there is the last alone. */
+ * shards gather: the next piece is gathered beside the product of one. Of one piece there is the last alone.
+ */
 void program_overlap(const struct program *, struct steps *steps);
 /* Return in how many pieces `rows` of tokens are, how many of a shard's own rows lie before one of them, and
  * how many of all. Sequence parallel shards have an even part of each piece, so that a piece is gathered to

@@ -289,7 +289,7 @@ static double beside_products(int layers, double product, double gather, double 
         const enum kernel_kind layer[] = {KERNEL_TENSOR_Z_ALL_GATHER, KERNEL_MATMUL, KERNEL_MATMUL,
                                           KERNEL_TENSOR_Z_REDUCE_SCATTER, KERNEL_RESIDUAL};
         enum { LAYER = sizeof layer / sizeof *layer };
-        struct kernel list[2 * MOST], collectives[MOST];
+        struct kernel list[2 * MOST], collectives[MOST] = {0};
         double parts[MOST] = {0};
         struct ahead ahead = {0};
         int count = 0, part = 0;

@@ -1,5 +1,6 @@
 #include "sim/evidence/table.h"
 
+#include "runtime/base/csv.h"
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
 
@@ -121,35 +122,6 @@ struct reader {
         int count;
         struct rv_error_info *err;
 };
-
-/* Splits `line` in place: cells between commas, or between quotes, in which "" is one quote. Returns how many
- * there are, or -1: a quote is not closed, or there are more than CELLS. */
-static int split(char *line, char *cells[CELLS])
-{
-        char *from = line;
-        int count = 0;
-        for (bool more = true; more; count++) {
-                if (count == CELLS)
-                        return -1;
-                char *to = from;
-                cells[count] = from;
-                bool quoted = *from == '"';
-                from += quoted;
-                while (*from && (quoted || *from != ',')) {
-                        if (quoted && *from == '"' && *++from != '"') {
-                                quoted = false;
-                                continue;
-                        }
-                        *to++ = *from++;
-                }
-                if (quoted)
-                        return -1;
-                more = *from != 0;
-                from += more;
-                *to = 0;
-        }
-        return count;
-}
 
 static int fail_cell(const struct reader *r, const struct column *column, const char *text, const char *right)
 {
@@ -352,7 +324,7 @@ static int read_line(struct table *table, struct reader *r, char *line)
         snprintf(first, sizeof first, "%.*s", (int)strcspn(line, ","), line);
         if (!*line || (*line == '#' && !column_of(first)))
                 return 0;
-        int count = split(line, cells);
+        int count = csv_split(line, cells, CELLS);
         if (count < 0)
                 return rv_fail(r->err, RV_EINPUT,
                                "%.160s:%d: a quote is not closed, or there are more than %d cells", r->path,

@@ -158,7 +158,9 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         const int64_t kept = plan->gathered ? sharded : parameters, kept_e = plan->reduce_fp32 ? 4 : e;
         const struct memory_unit_buffers *reduced = &plan->unit_gradients;
         const int64_t update = plan->update_parameters < sharded ? plan->update_parameters : sharded;
-        const int chunk_layers = stage->layers / stage->chunks, parted = memory_deferred_layers(plan, stage);
+        int first, end;
+        const int chunk_layers = partition_longest_chunk(stage, &first, &end);
+        const int parted = memory_deferred_layers(plan, stage);
         struct memory_layout layout = {
                 .embedded = stage->first ? bytes.slot[LAYER_EMBEDDING] : 0,
                 .block = slot_block(gpt, stage, &bytes),
@@ -259,6 +261,8 @@ int64_t memory_slot(const struct memory_layout *layout, const struct stage *stag
                 bytes -= layout->embedded;
         if (stage->chunks > 1 && index < plan->slots - plan->head_slots)
                 bytes -= layout->head;
+        if (index < plan->short_first_slots || index >= plan->slots - plan->short_last_slots)
+                bytes -= layout->block;
         return bytes;
 }
 

@@ -68,6 +68,9 @@ struct memory_plan {
         /* With several chunks: how many of the first slots can hold the model's first chunk, and how many of
          * the last ones can hold its last chunk. */
         int embedded_slots, head_slots;
+        /* And how many of the first slots, and of the last ones, are for chunks with one block less than the
+         * longest alone. */
+        int short_first_slots, short_last_slots;
         /* Micro-batches whose activations are offloaded to the host at once; 0: none are. */
         int host_slots;
         /* Buffers of received activations; 0 on the first stage. */

@@ -95,33 +95,89 @@ int partition_first_token(const struct gpt *gpt, const struct stage *stage)
         return partition_vocabulary(gpt, stage) * place_y(stage);
 }
 
+/* The first layer of virtual stage `index` of so many; of as many as there are, where the last one ends. */
+static int first_of_virtual(int layers, int stages, int index)
+{
+        const int each = layers / stages, more = layers % stages;
+        const int first = more < stages - 1, longer = index - first; /* stages before it that may have more */
+        return index * each + (longer < 0 ? 0 : longer < more ? longer : more);
+}
+
+static int virtual_stages(const struct stage *stage)
+{
+        return stage->stages * stage->chunks;
+}
+
 struct stage partition_interleaved(const struct gpt *gpt, int stages, int chunks, int index)
 {
         if (chunks == 1)
                 return partition_stage(gpt, stages, index);
-        assert(gpt->n_layer % (stages * chunks) == 0 && 0 <= index && index < stages);
-        const int each = gpt->n_layer / (stages * chunks);
-        return (struct stage){
+        assert(stages * chunks <= gpt->n_layer && 0 <= index && index < stages);
+        struct stage stage = {
                 .index = index,
                 .stages = stages,
                 .chunks = chunks,
-                .first_layer = index * each,
-                .layers = chunks * each,
+                .first_layer = first_of_virtual(gpt->n_layer, stages * chunks, index),
+                .model_layers = gpt->n_layer,
                 .first = index == 0,
                 .last = index == stages - 1,
                 .shards = 1,
         };
+        stage.layers = partition_chunk_begin(&stage, chunks);
+        return stage;
+}
+
+int partition_chunk_layers(const struct stage *stage, int chunk)
+{
+        if (stage->chunks == 1)
+                return stage->layers;
+        const int all = virtual_stages(stage), index = chunk * stage->stages + stage->index;
+        return first_of_virtual(stage->model_layers, all, index + 1) -
+               first_of_virtual(stage->model_layers, all, index);
+}
+
+int partition_chunk_begin(const struct stage *stage, int chunk)
+{
+        int before = 0;
+        for (int i = 0; i < chunk; i++)
+                before += partition_chunk_layers(stage, i);
+        return before;
+}
+
+int partition_chunk_of(const struct stage *stage, int block)
+{
+        int chunk = 0;
+        while (chunk < stage->chunks - 1 && block >= partition_chunk_begin(stage, chunk + 1))
+                chunk++;
+        return chunk;
+}
+
+int partition_longest_chunk(const struct stage *stage, int *first, int *end)
+{
+        int longest = 0;
+        *first = 0;
+        for (int chunk = 0; chunk < stage->chunks; chunk++) {
+                const int layers = partition_chunk_layers(stage, chunk);
+                if (layers > longest) {
+                        longest = layers;
+                        *first = chunk;
+                }
+                if (layers == longest)
+                        *end = chunk + 1;
+        }
+        return longest;
 }
 
 struct stage partition_chunk(const struct stage *stage, int chunk)
 {
-        const int each = stage->layers / stage->chunks;
+        const int index = chunk * stage->stages + stage->index, all = virtual_stages(stage);
         return (struct stage){
-                .index = chunk * stage->stages + stage->index,
-                .stages = stage->stages * stage->chunks,
+                .index = index,
+                .stages = all,
                 .chunks = 1,
-                .first_layer = partition_layer(stage, chunk * each),
-                .layers = each,
+                .first_layer = stage->chunks == 1 ? stage->first_layer
+                                                  : first_of_virtual(stage->model_layers, all, index),
+                .layers = partition_chunk_layers(stage, chunk),
                 .first = stage->first && chunk == 0,
                 .last = stage->last && chunk == stage->chunks - 1,
                 .shards = stage->shards,
@@ -136,8 +192,8 @@ struct stage partition_chunk(const struct stage *stage, int chunk)
 
 int partition_layer(const struct stage *stage, int block)
 {
-        const int each = stage->layers / stage->chunks;
-        return stage->first_layer + block / each * each * stage->stages + block % each;
+        const int chunk = partition_chunk_of(stage, block);
+        return partition_chunk(stage, chunk).first_layer + block - partition_chunk_begin(stage, chunk);
 }
 
 /* ---- the tensors of a layer, which its family's program names ---- */
@@ -721,7 +777,7 @@ static bool begins_with_head(const struct gpt *gpt, const struct stage *stage, i
 static struct partition_span layers_between(const struct gpt *gpt, const struct stage *stage, int chunk,
                                             int64_t end, int64_t offset)
 {
-        const int first = chunk * (stage->layers / stage->chunks);
+        const int first = partition_chunk_begin(stage, chunk);
         const int64_t head = partition_block_offset(gpt, stage, stage->layers);
         const int64_t begin = chunk == 0 ? 0 : partition_block_offset(gpt, stage, first);
         struct partition_span span = {

@@ -16,8 +16,9 @@ struct stage {
         /* 1; or, with interleaved chunks, how many parts of the model the rank has. */
         int chunks;
         /* Its transformer blocks: with one chunk [first_layer, first_layer + layers). With several, `layers`
-         * is the number in all chunks, and partition_layer says which they are. */
-        int first_layer, layers;
+         * is the number in all chunks, and partition_layer says which they are; it follows from the number
+         * of the model's, `model_layers`, which is 0 with one chunk. */
+        int first_layer, layers, model_layers;
         /* It has the embeddings; it has the final norm, the output projection and the loss. */
         bool first, last;
         /* It is number `shard` of `shards` parts of the stage's tensors; 0 of 1: all of them. */
@@ -70,13 +71,27 @@ int64_t partition_embedding(const struct gpt *gpt, const struct stage *stage);
 int partition_vocabulary(const struct gpt *gpt, const struct stage *stage);
 int partition_first_token(const struct gpt *gpt, const struct stage *stage);
 
-/* Returns stage `index` of an interleaved split (Narayanan et al. 2021): the model in stages x chunks equal
- * parts, of which a rank has every stages-th. Needs n_layer divisible by stages x chunks; with one chunk it
- * is partition_stage. */
+/* Returns stage `index` of an interleaved split (Narayanan et al. 2021): the model in stages x chunks virtual
+ * stages, of which a rank has every stages-th, its chunks. Their numbers of layers differ by one at most; the
+ * last virtual stage, which has the loss, is the first to have one less, then the first, which has the
+ * embedding, then the others from behind. So where n_layer + 2 is a multiple of stages x chunks, embedding
+ * and loss take the place of a layer each, as with Megatron-LM's account_for_embedding_in_pipeline_split and
+ * account_for_loss_in_pipeline_split. Needs stages x chunks <= n_layer; with one chunk it is partition_stage.
+ */
 struct stage partition_interleaved(const struct gpt *gpt, int stages, int chunks, int index);
 
 /* Returns one chunk of an interleaved stage, as the stage that it is among stages x chunks. */
 struct stage partition_chunk(const struct stage *stage, int chunk);
+
+/* Return which of the stage's blocks, from 0, is the first of a chunk (of chunk `chunks`: how many there are),
+ * how many blocks a chunk has, and which chunk a block is of. */
+int partition_chunk_begin(const struct stage *stage, int chunk);
+int partition_chunk_layers(const struct stage *stage, int chunk);
+int partition_chunk_of(const struct stage *stage, int block);
+
+/* Returns how many blocks the longest chunk has, and stores which chunks, [first, end), have as many: one
+ * range, and the others have one block less. */
+int partition_longest_chunk(const struct stage *stage, int *first, int *end);
 
 /* Returns which of the model's layers is the stage's `block`-th, 0 <= block < layers. */
 int partition_layer(const struct stage *stage, int block);

@@ -16,9 +16,10 @@ static void group_end(struct device *device)
                 device->ops->end_group(device);
 }
 
-static int chunk_layers(const struct nn_stage *nn)
+/* Which block of its chunk a stage's block is. */
+static int place_in_chunk(const struct nn_stage *nn, int block)
 {
-        return nn->stage.layers / nn->stage.chunks;
+        return block - partition_chunk_begin(&nn->stage, partition_chunk_of(&nn->stage, block));
 }
 
 /* A slot holds: the embedding if it can be the model's first chunk's, block after block, then what the last
@@ -45,19 +46,19 @@ static struct exec_frame block_frame(const struct nn_stage *nn, int block, int s
 {
         return (struct exec_frame){.layer = kind_of(nn, block),
                                    .block = block,
-                                   .slot = slot_part(nn, slot, block % chunk_layers(nn))};
+                                   .slot = slot_part(nn, slot, place_in_chunk(nn, block))};
 }
 
 void *nn_output(struct nn_stage *nn, int chunk, int slot)
 {
-        const struct exec_frame last = block_frame(nn, (chunk + 1) * chunk_layers(nn) - 1, slot);
+        const struct exec_frame last = block_frame(nn, partition_chunk_begin(&nn->stage, chunk + 1) - 1, slot);
         return exec_output(nn->exec, &last);
 }
 
 /* Input of `block`: the output of the one before it, the embedding, or the received input buffer `input`. */
 static const void *block_input(const struct nn_stage *nn, int block, int slot, int input)
 {
-        if (block % chunk_layers(nn) > 0) {
+        if (place_in_chunk(nn, block) > 0) {
                 const struct exec_frame before = block_frame(nn, block - 1, slot);
                 return exec_output(nn->exec, &before);
         }
@@ -67,9 +68,10 @@ static const void *block_input(const struct nn_stage *nn, int block, int slot, i
 
 static struct exec_frame head_frame(struct nn_stage *nn, enum layer layer, int micro_batch, int slot)
 {
+        const int chunk = nn->stage.chunks - 1;
         return (struct exec_frame){.layer = layer,
-                                   .slot = slot_part(nn, slot, chunk_layers(nn)),
-                                   .x = nn_output(nn, nn->stage.chunks - 1, slot),
+                                   .slot = slot_part(nn, slot, partition_chunk_layers(&nn->stage, chunk)),
+                                   .x = nn_output(nn, chunk, slot),
                                    .micro_batch = micro_batch};
 }
 
@@ -119,7 +121,7 @@ static struct partition_span chunk_span(const struct nn_stage *nn, int chunk)
         return (struct partition_span){.parts = PART_BOTH,
                                        .head = part.last,
                                        .embedding = part.first,
-                                       .top = (chunk + 1) * part.layers - 1,
+                                       .top = partition_chunk_begin(&nn->stage, chunk + 1) - 1,
                                        .blocks = part.layers};
 }
 

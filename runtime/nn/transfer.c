@@ -98,7 +98,8 @@ static struct chunk_part part_of(const struct nn_stage *nn, int chunk)
         const struct memory_layout *l = &nn->layout;
         const struct stage stage = partition_chunk(&nn->stage, chunk);
         const int64_t begin = stage.first ? 0 : l->embedded;
-        return (struct chunk_part){begin, l->slot - begin - (stage.last ? 0 : l->head)};
+        return (struct chunk_part){begin, (stage.first ? l->embedded : 0) + stage.layers * l->block +
+                                                  (stage.last ? l->head : 0)};
 }
 
 void nn_store_activations(struct nn_stage *nn, int chunk, int slot, int host_slot)

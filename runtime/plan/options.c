@@ -107,14 +107,15 @@ char *options_grid(char *text, const struct options *o, const char *before, cons
         return text;
 }
 
-/* Interleaved: as many equal parts of the model on each rank as are asked for. */
+/* Interleaved: a layer at least for each part of the model. */
 static int check_chunks(const struct options *o, struct rv_error_info *err)
 {
-        if (o->gpt.n_layer % ((int64_t)o->pp * o->virtual_stages) && o->virtual_stages > 1)
+        const int64_t stages = (int64_t)o->pp * o->virtual_stages;
+        if (o->virtual_stages > 1 && stages > o->gpt.n_layer)
                 return rv_fail(err, RV_EPLAN,
-                               "--pp %d x --virtual-stages %d = %lld does not divide the n_layer %d of %s",
-                               o->pp, o->virtual_stages, (long long)o->pp * o->virtual_stages, o->gpt.n_layer,
-                               o->gpt.name);
+                               "--pp %d x --virtual-stages %d are %lld virtual stages, each of a layer or more, "
+                               "but %s has n_layer %d",
+                               o->pp, o->virtual_stages, (long long)stages, o->gpt.name, o->gpt.n_layer);
         return 0;
 }
 
@@ -462,6 +463,8 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
                 part.embedded_bytes = layout.embedded;
                 part.head_bytes = layout.head;
                 part.slot_bytes -= part.embedded_bytes + part.head_bytes;
+                part.shorter_bytes = layout.block;
+                partition_longest_chunk(&stage, &part.longer_first, &part.longer_end);
         }
         return part;
 }
@@ -497,6 +500,20 @@ static void add_gathers(const struct plan *plan, const struct options *o, const 
         memory->unit_gradients = unit_buffers(&gathers.gradients);
 }
 
+/* Slots of chunks with fewer blocks than others, which are their own. */
+static void add_short_slots(const struct plan *plan, const struct stage *stage, struct memory_plan *memory)
+{
+        int first, end;
+        partition_longest_chunk(stage, &first, &end);
+        if (memory->host_slots > 0)
+                return;
+        for (int chunk = 0; chunk < stage->chunks; chunk++) {
+                const int slots = core_chunk_slots(plan, stage->index, chunk);
+                memory->short_first_slots += chunk < first ? slots : 0;
+                memory->short_last_slots += chunk >= end ? slots : 0;
+        }
+}
+
 struct memory_plan options_memory(const struct options *o, int stage)
 {
         struct plan plan = options_plan(o, false);
@@ -521,6 +538,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .offload_parameters = plan.offload_parameters,
                 .update_buffers = plan_buffers_updates(&plan) ? PLAN_UPDATE_BUFFERS : 0,
         };
+        add_short_slots(&plan, &part, &memory);
         if (plan.zero >= 2)
                 add_gathers(&plan, o, &part, &memory);
         if (plan_buffers_updates(&plan))

@@ -569,11 +569,12 @@ static const struct flag flags[] = {
                  "number, the last one's layers (the others share the rest evenly; a single stage has all)",
          .sweep = SWEEP_FIXED,
          CONFLICTS({{{"split", IS_NOT, SPLIT_EVEN}, {"virtual-stages", ABOVE, 1}}, .code = RV_EPLAN,
-                    .sentence = "--split is even with --schedule interleaved, whose chunks are of equal sizes"})},
+                    .sentence = "--split is even with --schedule interleaved, whose virtual stages have as many layers as each other or one less"})},
         {.name = "virtual-stages", .argument = "V",
          .scope = FLAG_OF_MANY, AT(STORE_INT, virtual_stages), FROM(1, LARGEST_GRID),
-         .help = "interleaved: chunks of the model that each rank works on, 2 or more; P x V divide the layers, and "
-                 "P the micro-batches of a pipeline",
+         .help = "interleaved: chunks of the model that each rank works on, 2 or more, so P x V virtual stages; P divides the "
+                 "micro-batches of a pipeline. Virtual stages have as many layers as each other or one less: first the last "
+                 "one, with the loss, then the first, with the embedding, then others from behind",
          LIST(.argument = "V,V,...", .help = "Of the interleaved schedule, such as 2,4; 1 for the others (default 1)",
               .all = VALUES(1, 2, 4), .megatron = VALUES(1, 2, 4), .matters = has_stages, .label = "%s virtual"),
          CONFLICTS({{{"virtual-stages", ABOVE, 1}, {"schedule", IS_NOT, POLICY_INTERLEAVED}}, .code = RV_EPLAN,

@@ -290,6 +290,14 @@ static bool any_stored_on_host(const struct report *r)
         return false;
 }
 
+/* Says how many layers virtual stages have, where these differ. */
+static bool unequal_chunks(const struct options *o, char *text, size_t size)
+{
+        const int stages = o->pp * o->virtual_stages, fewest = o->gpt.n_layer / stages;
+        snprintf(text, size, "virtual stages of %d or %d layers", fewest, fewest + 1);
+        return o->virtual_stages > 1 && o->gpt.n_layer % stages > 0;
+}
+
 /* What of the plan is not as it is by default, so that the line that every table begins with stays short. */
 static void print_choices(const struct report *r, FILE *out)
 {
@@ -306,6 +314,7 @@ static void print_choices(const struct report *r, FILE *out)
                 [RECOMPUTE_SWIGLU] = "SwiGLU recomputed",
                 [RECOMPUTE_NORMS_SWIGLU] = "norms and SwiGLU recomputed"};
         const struct work work = options_work(o);
+        char layers[64];
         const char *const choices[] = {
                 precisions[o->dtype],
                 o->offload ? "optimizer offloaded" : NULL,
@@ -320,6 +329,7 @@ static void print_choices(const struct report *r, FILE *out)
                 plan.stage_messages ? "messages staged" : NULL,
                 plan.stage_allreduce ? "all-reduces staged" : NULL,
                 o->sequence_parallel ? "sequence parallel" : NULL,
+                unequal_chunks(o, layers, sizeof layers) ? layers : NULL,
         };
         const char *before = "  ";
         for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)

@@ -105,7 +105,9 @@ struct core_pool core_forward_slots(const struct core *core, int chunk)
 
 int64_t core_chunk_bytes(const struct core *core, int chunk)
 {
-        return core->slot_bytes + (core_is_first(core, chunk) ? core->embedded_bytes : 0) +
+        const bool shorter = chunk < core->longer_first || chunk >= core->longer_end;
+        return core->slot_bytes - (shorter ? core->shorter_bytes : 0) +
+               (core_is_first(core, chunk) ? core->embedded_bytes : 0) +
                (core_is_last(core, chunk) ? core->head_bytes : 0);
 }
 

@@ -47,6 +47,9 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         core->slot_bytes = part->slot_bytes;
         core->embedded_bytes = part->embedded_bytes;
         core->head_bytes = part->head_bytes;
+        core->shorter_bytes = part->shorter_bytes;
+        core->longer_first = part->longer_first;
+        core->longer_end = part->longer_end;
         core->shared_slots = plan->virtual_stages == 1 || core_offloads(plan, stage);
         core->replicated_offset = part->replicated_offset;
         core->replicated_count = part->replicated_count;

@@ -71,9 +71,11 @@ struct core_stage {
          * of them; at least 1. With ZeRO-1 it is the whole stage too: regions.h works out the shares. */
         int64_t parameters;
         /* Bytes that one micro-batch's stored activations take in one chunk; and what the first and the last
-         * chunk of the model store beyond that, for the embedding and for the head. */
+         * chunk of the model store beyond that, for the embedding and for the head. Of several chunks those
+         * before `longer_first`, and from `longer_end` on, may store `shorter_bytes` less. */
         int64_t slot_bytes;
-        int64_t embedded_bytes, head_bytes;
+        int64_t embedded_bytes, head_bytes, shorter_bytes;
+        int longer_first, longer_end;
         /* The parameters [offset, offset + count) that every shard has whole and whose gradients are summed
          * over the shards first, because a shard has them for its own heads only (norms of heads), or, with
          * sequence parallelism, for its own rows (norms, biases of sums). Count 0: there are none. */

@@ -126,7 +126,8 @@ struct core {
         bool first, last;          /* this rank has the model's first chunk, its last one */
         bool decided, decides;     /* shards follow the first one's decisions; this is the first one */
         int64_t parameters;
-        int64_t slot_bytes, embedded_bytes, head_bytes;
+        int64_t slot_bytes, embedded_bytes, head_bytes, shorter_bytes;
+        int longer_first, longer_end;
         int64_t replicated_offset, replicated_count, common_offset, common_count, expert_parameters;
         struct core_limits limits;
         struct core_units units;

@@ -117,7 +117,7 @@ CASES = [
     train("--device cuda", "--device cuda"),
     simulate("the beginning of an option", "--prof a100-datasheet"),
     simulate("an option of training", "--max-steps 5"),
-    simulate("chunks that do not divide the layers", "--schedule interleaved --virtual-stages 3"),
+    simulate("more virtual stages than layers", "--schedule interleaved --virtual-stages 3"),
     simulate("more layers on the last stage than there are", "--split 4"),
     simulate("a split that there is not", "--split uneven"),
     simulate("a last stage without layers", "--split 0"),

@@ -20,7 +20,7 @@ STAGED = [((3, 1), ()), ((2, 2), BUCKETS), ((1, 2), (*BUCKETS, "--clip", 0)),
           ((3, 2), (*BUCKETS, "--precision", "mixed", "--offload", "--offload-activations"))]
 
 
-CHUNKS = [(2, 1, 2), (2, 2, 2), (2, 1, 3), (2, 2, 3), (4, 1, 3), (3, 2, 2)]  # pp, dp, chunks a rank
+CHUNKS = [(2, 1, 2), (2, 2, 2), (2, 1, 3), (2, 2, 3), (4, 1, 3), (3, 2, 2), (2, 1, 5)]  # pp, dp, chunks a rank
 
 
 @functools.lru_cache(None)

@@ -37,6 +37,7 @@ EQUAL = [
     ("generic", 1, 4, 8, 4, MIXED + ["--order", "replicas"]), ("generic", 1, 2, 16, 4, OFFLOAD + ["--order", "replicas"]),
     # shards
     ("generic", 2, 2, 4, 4, MIXED + ["--schedule", "1f1b"]), ("generic", 8, 1, 4, 2, MIXED),
+    ("generic", 2, 4, 4, 4, MIXED + ["--schedule", "interleaved", "--virtual-stages", 5]),
     ("generic", 2, 2, 16, 4, MIXED + ["--schedule", "1f1b", "--order", "replicas"]),
     ("generic", 2, 2, 8, 4, OFFLOAD + ["--schedule", "1f1b", "--order", "replicas"]),
     ("generic", 8, 2, 4, 4, OFFLOAD + ["--schedule", "1f1b", "--sequence-parallel"]), ("generic", 16, 2, 2, 2, MIXED + ["--schedule", "1f1b"]),

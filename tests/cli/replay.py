@@ -34,7 +34,8 @@ MIXED = [(1, 2, "axonn", 8, OFFLOAD), (2, 1, "axonn", 16, OFFLOAD + ["--clip", 0
          (3, 1, "zero-bubble", 12, OFFLOAD), (2, 2, "zero-bubble", 12, STAGED + ["--p2p", "blocking"]),
          (2, 2, "gpipe", 12, STAGED + OFFLOAD + ["--offload-activations"]),
          (2, 1, "interleaved", 8, ["--precision", "mixed", "--virtual-stages", 3]), (3, 2, "interleaved", 12, STAGED + OFFLOAD[2:] + ["--virtual-stages", 2, "--overlap-allreduce"]),
-         (2, 2, "interleaved", 16, OFFLOAD + ["--offload-activations", "--virtual-stages", 2])]
+         (2, 2, "interleaved", 16, OFFLOAD + ["--offload-activations", "--virtual-stages", 2]),
+         (2, 2, "interleaved", 8, OFFLOAD + ["--offload-activations", "--virtual-stages", 5]), (3, 1, "interleaved", 9, ["--precision", "mixed", "--virtual-stages", 3])]
 
 
 def train_mixed(folder, trace, ranks, *more):

@@ -252,20 +252,66 @@ static void chunks_of_a_rank_are_every_pth_stage(void **state)
                                 }
 }
 
-/* A slot holds what its chunk stores: the embedding of the first, the logits of the last. */
+/* Any number of layers over any number of virtual stages: all layers once, in order; numbers that differ by one
+ * at most; the last virtual stage is the first to have one less, then the first one, then others from behind.
+ * Where embedding and loss would be a layer each and all came out even, that is what is found. */
+static void layers_are_spread_evenly_over_virtual_stages(void **state)
+{
+        (void)state;
+        struct gpt gpt = preset("tiny");
+        for (int pp = 1; pp <= 5; pp++)
+                for (int chunks = 2; chunks <= 5; chunks++)
+                        for (gpt.n_layer = pp * chunks; gpt.n_layer <= 3 * pp * chunks; gpt.n_layer++) {
+                                const int all = pp * chunks, each = gpt.n_layer / all;
+                                int longer = gpt.n_layer % all, next = 0;
+                                for (int i = 0; i < all; i++) {
+                                        const struct stage rank =
+                                                partition_interleaved(&gpt, pp, chunks, i % pp);
+                                        const struct stage chunk = partition_chunk(&rank, i / pp);
+                                        const bool waits = i == 0 && longer < all - 1;
+                                        const bool more = longer > 0 && !waits;
+                                        assert_int_equal(chunk.index, i);
+                                        assert_int_equal(chunk.first_layer, next);
+                                        assert_int_equal(chunk.layers, each + more);
+                                        const int begin = partition_chunk_begin(&rank, i / pp);
+                                        for (int block = 0; block < chunk.layers; block++) {
+                                                assert_int_equal(partition_layer(&rank, begin + block),
+                                                                 next + block);
+                                                assert_int_equal(partition_chunk_of(&rank, begin + block),
+                                                                 i / pp);
+                                        }
+                                        assert_int_equal(partition_chunk_begin(&rank, i / pp + 1),
+                                                         begin + chunk.layers);
+                                        next += chunk.layers;
+                                        longer -= more;
+                                        if ((gpt.n_layer + 2) % all == 0 && all > 2)
+                                                assert_int_equal(chunk.layers + (i == 0) + (i == all - 1),
+                                                                 (gpt.n_layer + 2) / all);
+                                }
+                                assert_int_equal(next, gpt.n_layer);
+                                assert_int_equal(longer, 0);
+                        }
+}
+
+/* A slot holds what its chunk stores: its layers, the embedding of the first, the logits of the last. */
 static void slots_of_chunks_are_as_large_as_what_the_chunk_stores(void **state)
 {
         (void)state;
         struct gpt gpt = preset("tiny");
-        gpt.n_layer = 12;
-        for (int pp = 2; pp <= 3; pp++)
-                for (int i = 0; i < pp; i++) {
+        for (int n = 0; n < 2 * 3 * 6; n++)
+                for (int i = 0; i < 2 + n % 2; i++) {
+                        const int pp = 2 + n % 2;
+                        gpt.n_layer = 6 + n / 2;
+                        int first, end;
                         const struct stage rank = partition_interleaved(&gpt, pp, 2, i);
                         struct memory_plan plan = {.work = {.micro_batch_size = 2, .seq_len = 16, .tp = 1},
                                                    .micro_batches = 4,
                                                    .slots = 7,
                                                    .embedded_slots = rank.first ? 4 : 0,
                                                    .head_slots = rank.last ? 3 : 0};
+                        partition_longest_chunk(&rank, &first, &end);
+                        plan.short_first_slots = first > 0 ? 4 : 0;
+                        plan.short_last_slots = end < 2 ? 3 : 0;
                         const struct memory_layout layout = memory_layout(&gpt, &rank, &plan);
                         struct memory_bytes bytes;
                         int64_t sum = 0;
@@ -2211,6 +2257,7 @@ int main(void)
                 cmocka_unit_test(stages_cover_every_layer_once_and_differ_by_at_most_one),
                 cmocka_unit_test(stages_before_the_last_share_the_rest_evenly),
                 cmocka_unit_test(the_balanced_split_has_the_shortest_longest_stage),
+                cmocka_unit_test(layers_are_spread_evenly_over_virtual_stages),
                 cmocka_unit_test(chunks_of_a_rank_are_every_pth_stage),
                 cmocka_unit_test(slots_of_chunks_are_as_large_as_what_the_chunk_stores),
                 cmocka_unit_test(stage_slices_sum_to_the_whole_model),

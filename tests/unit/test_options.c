@@ -293,7 +293,7 @@ static const struct {
         {GOOD "--schedule interleaved --virtual-stages 2", 1, RV_EPLAN,
          "--schedule interleaved needs --pp of 2 or more, not 1"},
         {GOOD "--pp 2 --schedule interleaved --virtual-stages 3", 2, RV_EPLAN,
-         "--pp 2 x --virtual-stages 3 = 6 does not divide the n_layer 4 of tiny"},
+         "--pp 2 x --virtual-stages 3 are 6 virtual stages, each of a layer or more, but tiny has n_layer 4"},
         {GOOD "--pp 2 --dp 4 --schedule interleaved --virtual-stages 2", 8, RV_EPLAN,
          "--schedule interleaved takes micro-batches in groups of --pp 2, but --batch-size 24 makes 3 a "
          "pipeline"},

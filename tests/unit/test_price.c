@@ -39,9 +39,7 @@ static void random_plan(struct bench *bench, uint64_t *random)
         o->policy = random_below(random, 2) ? POLICY_1F1B : POLICY_GPIPE;
         if (o->pp > 1 && random_below(random, 3) == 0) {
                 o->policy = POLICY_INTERLEAVED;
-                o->virtual_stages = 12 / o->pp / (1 + (int)random_below(random, 2));
-                if (o->virtual_stages < 2 || 12 % (o->virtual_stages * o->pp))
-                        o->virtual_stages = 12 / o->pp;
+                o->virtual_stages = 2 + (int)random_below(random, 12 / o->pp - 1);
         } else if (o->pp > 1 && random_below(random, 3) == 0) {
                 o->policy = POLICY_ZERO_BUBBLE;
         }

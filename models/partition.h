@@ -83,8 +83,8 @@ struct stage partition_interleaved(const struct gpt *gpt, int stages, int chunks
 /* Returns one chunk of an interleaved stage, as the stage that it is among stages x chunks. */
 struct stage partition_chunk(const struct stage *stage, int chunk);
 
-/* Return which of the stage's blocks, from 0, is the first of a chunk (of chunk `chunks`: how many there are),
- * how many blocks a chunk has, and which chunk a block is of. */
+/* Return which of the stage's blocks, from 0, is the first of a chunk (of chunk `chunks`: how many there
+ * are), how many blocks a chunk has, and which chunk a block is of. */
 int partition_chunk_begin(const struct stage *stage, int chunk);
 int partition_chunk_layers(const struct stage *stage, int chunk);
 int partition_chunk_of(const struct stage *stage, int block);

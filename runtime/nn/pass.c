@@ -51,7 +51,8 @@ static struct exec_frame block_frame(const struct nn_stage *nn, int block, int s
 
 void *nn_output(struct nn_stage *nn, int chunk, int slot)
 {
-        const struct exec_frame last = block_frame(nn, partition_chunk_begin(&nn->stage, chunk + 1) - 1, slot);
+        const struct exec_frame last =
+                block_frame(nn, partition_chunk_begin(&nn->stage, chunk + 1) - 1, slot);
         return exec_output(nn->exec, &last);
 }
 

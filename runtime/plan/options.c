@@ -112,10 +112,11 @@ static int check_chunks(const struct options *o, struct rv_error_info *err)
 {
         const int64_t stages = (int64_t)o->pp * o->virtual_stages;
         if (o->virtual_stages > 1 && stages > o->gpt.n_layer)
-                return rv_fail(err, RV_EPLAN,
-                               "--pp %d x --virtual-stages %d are %lld virtual stages, each of a layer or more, "
-                               "but %s has n_layer %d",
-                               o->pp, o->virtual_stages, (long long)stages, o->gpt.name, o->gpt.n_layer);
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--pp %d x --virtual-stages %d are %lld virtual stages, each of a layer or more, "
+                        "but %s has n_layer %d",
+                        o->pp, o->virtual_stages, (long long)stages, o->gpt.name, o->gpt.n_layer);
         return 0;
 }
 

@@ -252,9 +252,9 @@ static void chunks_of_a_rank_are_every_pth_stage(void **state)
                                 }
 }
 
-/* Any number of layers over any number of virtual stages: all layers once, in order; numbers that differ by one
- * at most; the last virtual stage is the first to have one less, then the first one, then others from behind.
- * Where embedding and loss would be a layer each and all came out even, that is what is found. */
+/* Any number of layers over any number of virtual stages: all layers once, in order; numbers that differ by
+ * one at most; the last virtual stage is the first to have one less, then the first one, then others from
+ * behind. Where embedding and loss would be a layer each and all came out even, that is what is found. */
 static void layers_are_spread_evenly_over_virtual_stages(void **state)
 {
         (void)state;

@@ -91,7 +91,7 @@ $(BUILD)/bin/ranvier-train: $(call obj,runtime/real/train.c) $(call lib,real nn 
 $(BUILD)/bin/ranvier-sample: $(call obj,runtime/real/sample.c) $(call lib,real nn device engine core models base)
 	$(LINK) $(DEVICE_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim engine core profile models base)
-	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
+	$(LINK) $(SIMGRID_LIBS) $(GSL_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
                 $(call lib,calibrate fit profile nn net device engine core models base)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lm

@@ -51,12 +51,10 @@ static int name_machine(const struct measured_run *run, const struct measured_de
                 }
         if (*profile && *platform)
                 return 0;
-        char sentence[320];
-        snprintf(sentence, sizeof sentence,
-                 "no profile and platform are known for gpu '%.40s': give --profile and --platform; known "
-                 "are %s",
-                 run->row->gpu, measured_gpus);
-        return fail_row(run, RV_EINPUT, sentence, err);
+        return rv_fail(err, RV_EINPUT,
+                       "no profile and platform are known for gpu '%.40s': give --profile and --platform; known "
+                       "are %s",
+                       run->row->gpu, measured_gpus);
 }
 
 /* The machine of that many GPUs, opened if it is the first run on it. `machines` has room. */
@@ -75,10 +73,9 @@ static int open_machine(struct measured *m, struct measured_run *run, const char
         struct measured_machine *opened = &m->machines[m->machine_count];
         opened->profile = profile;
         opened->platform = platform;
-        struct rv_error_info why;
-        const int rc = machine_open(&opened->machine, profile, platform, devices, false, &why);
+        const int rc = machine_open(&opened->machine, profile, platform, devices, false, err);
         if (rc)
-                return fail_row(run, rc, why.sentence, err);
+                return rc;
         opened->machine.no_graphs = true; /* frameworks launch kernel by kernel */
         m->machine_count++;
         run->candidate.machine = &opened->machine;
@@ -177,10 +174,31 @@ static int take_schedule(struct options *o, const struct table_row *row, struct 
         return set_flag(o, "schedule", row->schedule, err);
 }
 
+/* A preset with what the row says otherwise: fewer layers, fewer of them without experts, other heads of keys; and longer
+ * sequences than the preset's, which rotary positions have no limit for. */
+static int take_preset(const struct table_row *row, struct gpt *gpt, struct rv_error_info *err)
+{
+        int rc = gpt_load(gpt, row->preset, err);
+        if (rc || !row->framework[0])
+                return rc;
+        if (row->kept_layers > gpt->n_layer)
+                return rv_fail(err, RV_EINPUT, "model '%.64s' cannot be cut to %lld layers: it has %d", row->model,
+                               (long long)row->kept_layers, gpt->n_layer);
+        if (row->kept_layers > 0)
+                gpt->n_layer = (int)row->kept_layers;
+        if (row->dense_layers > 0)
+                gpt->n_dense = (int)row->dense_layers;
+        if (row->kv_heads > 0)
+                gpt->n_kv_head = (int)row->kv_heads;
+        if (gpt->rope_theta > 0 && row->seq > gpt->n_positions)
+                gpt->n_positions = (int)row->seq;
+        return gpt_check(gpt, err);
+}
+
 static int take_model(const struct table_row *row, struct gpt *gpt, struct rv_error_info *err)
 {
         if (row->preset[0])
-                return gpt_load(gpt, row->preset, err);
+                return take_preset(row, gpt, err);
         *gpt = (struct gpt){.n_layer = (int)row->layers,
                             .n_embd = (int)row->hidden,
                             .n_head = (int)row->heads,
@@ -322,18 +340,31 @@ static void add_to_name(struct measured_run *run, const char *format, ...)
         va_end(arguments);
 }
 
+/* After its columns, where there is no plan. */
+static void name_row(struct measured_run *run)
+{
+        const struct table_row *row = run->row;
+        add_to_name(run, "%.48s s%lld b%lld mb%lld tp%lld pp%lld dp%lld", row->model, (long long)row->seq,
+                    (long long)row->batch, (long long)row->micro_batch, (long long)row->sizes[GRID_SHARDS],
+                    (long long)row->sizes[GRID_STAGES], (long long)row->sizes[GRID_REPLICAS]);
+}
+
 static void name_run(struct measured_run *run)
 {
         const struct options *o = &run->candidate.options;
-        if (run->row->preset[0])
-                add_to_name(run, "%.48s", o->gpt.name);
-        else
+        if (!run->row->preset[0])
                 add_to_name(run, "h%d l%d", o->gpt.n_embd, o->gpt.n_layer);
+        else if (run->row->kept_layers)
+                add_to_name(run, "%.48s l%d", o->gpt.name, o->gpt.n_layer);
+        else
+                add_to_name(run, "%.48s", o->gpt.name);
         char shards[FLAG_TEXT];
         add_to_name(run, " s%d b%lld mb%d tp%s pp%d dp%d", o->seq_len, (long long)o->batch_size,
                     o->micro_batch_size, flag_write(flag_named("tp"), o, shards), o->pp, o->dp);
         if (o->cp > 1)
                 add_to_name(run, " cp%d", o->cp);
+        if (o->ep > 1)
+                add_to_name(run, " ep%d", o->ep);
         add_to_name(run, " %s", recompute_name(o->recompute));
         if (o->virtual_stages > 1)
                 add_to_name(run, " v%d", o->virtual_stages);
@@ -347,35 +378,45 @@ static void name_run(struct measured_run *run)
 
 /* ---- all of them ---- */
 
+/* A plan and a machine of the row; what is wrong with them is said without file and line. */
+static int settle_run(struct measured *m, struct measured_run *run, const struct measured_defaults *defaults,
+                      struct rv_error_info *err)
+{
+        struct options *o = &run->candidate.options;
+        const char *profile = NULL, *platform = NULL;
+        int rc = take_plan(run, defaults, err);
+        if (rc == 0)
+                rc = name_machine(run, defaults, &profile, &platform, err);
+        if (rc == 0)
+                rc = machine_choose_precision(profile, o, err); /* if nothing says it */
+        if (rc == 0)
+                rc = options_resolve_gpt(o, (int)run->row->gpus, err);
+        if (rc && run->row->framework[0])
+                name_row(run);
+        else
+                name_run(run);
+        if (rc == 0)
+                rc = open_machine(m, run, profile, platform, err);
+        return rc ? rc : machine_settle(run->candidate.machine, o, err);
+}
+
+/* What is not built is passed over; so is, of a table whose words are others', all that stands in the way of a row. */
 static int open_run(struct measured *m, struct measured_run *run, const struct measured_defaults *defaults,
                     struct rv_error_info *err)
 {
-        struct rv_error_info why = {.code = RV_OK};
-        const char *profile, *platform;
-        int rc = take_plan(run, defaults, &why);
-        if (rc && rc != RV_ENOTBUILT)
-                return fail_row(run, why.code, why.sentence, err);
-        if (rc == 0 && name_machine(run, defaults, &profile, &platform, err))
-                return err->code;
-        if (rc == 0)
-                rc = machine_choose_precision(profile, &run->candidate.options,
-                                              &why); /* if nothing says it */
-        if (rc == 0)
-                rc = options_resolve_gpt(&run->candidate.options, (int)run->row->gpus, &why);
-        name_run(run);
-        if (rc == RV_ENOTBUILT) {
+        int rc = 0;
+        if (run->row->reason[0]) {
+                rc = rv_fail(&run->why, RV_ENOTBUILT, "%s", run->row->reason);
+                name_row(run);
+        } else
+                rc = settle_run(m, run, defaults, &run->why);
+        if (rc == RV_ENOTBUILT || (rc && rc != RV_ESYSTEM && run->row->framework[0])) {
                 run->skipped = true;
-                run->why = why;
+                run->candidate.machine = NULL;
                 return 0;
         }
         if (rc)
-                return fail_row(run, why.code, why.sentence, err);
-        rc = open_machine(m, run, profile, platform, err);
-        if (rc)
-                return rc;
-        rc = machine_settle(run->candidate.machine, &run->candidate.options, &why);
-        if (rc)
-                return fail_row(run, why.code, why.sentence, err);
+                return fail_row(run, rc, run->why.sentence, err);
         run->fitted = json_object_get(run->candidate.machine->profile.fitted_on, run->name) != NULL;
         run->capacity = machine_capacity(run->candidate.machine, &run->candidate.options);
         run->fits = capacity_check(&run->candidate.options, &run->capacity, &run->need, NULL) == 0;
@@ -455,15 +496,19 @@ static double figure_of(const struct measured_run *run, double seconds)
         }
 }
 
+bool measured_predicted(const struct measured_run *run)
+{
+        return run->job && run->job->outcome.state == OUTCOME_DONE;
+}
+
 double measured_prediction(const struct measured_run *run)
 {
-        const bool done = run->job && run->job->outcome.state == OUTCOME_DONE;
-        return figure_of(run, done ? run->job->outcome.figures.median : NAN);
+        return figure_of(run, measured_predicted(run) ? run->job->outcome.figures.median : NAN);
 }
 
 bool measured_interval(const struct measured_run *run, double *low, double *high)
 {
-        if (!run->job || run->job->outcome.state != OUTCOME_DONE || !(run->job->outcome.figures.low > 0))
+        if (!measured_predicted(run) || !(run->job->outcome.figures.low > 0))
                 return false;
         const double a = figure_of(run, run->job->outcome.figures.low);
         const double b = figure_of(run, run->job->outcome.figures.high);
@@ -478,4 +523,14 @@ double measured_error(const struct measured_run *run)
         return predicted < low    ? predicted / low - 1
                : predicted > high ? predicted / high - 1
                                   : predicted * 0;
+}
+
+double measured_memory(const struct measured_run *run)
+{
+        return (double)run->job->outcome.figures.live_peak_bytes;
+}
+
+double measured_memory_error(const struct measured_run *run)
+{
+        return measured_memory(run) / run->row->memory_bytes - 1;
 }

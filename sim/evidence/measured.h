@@ -63,6 +63,9 @@ int measured_open(struct measured *measured, const struct table *tables, int cou
                   const struct measured_defaults *defaults, struct rv_error_info *err);
 void measured_close(struct measured *measured);
 
+/* Whether a prediction was asked for, and was made. */
+bool measured_predicted(const struct measured_run *run);
+
 /* Returns the prediction of what the row measured, in the row's unit; NAN if there is none (yet). */
 double measured_prediction(const struct measured_run *run);
 
@@ -73,6 +76,11 @@ bool measured_interval(const struct measured_run *run, double *low, double *high
 /* Returns predicted / measured - 1. For a measured band it is 0 inside, else the error from the nearer edge.
  * NAN if there is no prediction. */
 double measured_error(const struct measured_run *run);
+
+/* Returns the bytes that are predicted to be in use at once on the device that has most, and, of a row that
+ * measured that, predicted / measured - 1. The run must be predicted. */
+double measured_memory(const struct measured_run *run);
+double measured_memory_error(const struct measured_run *run);
 
 /* The GPUs that a row can name, with the profile and platform that stand for them: one line, for help. */
 extern const char measured_gpus[];

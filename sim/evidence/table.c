@@ -1,5 +1,7 @@
 #include "sim/evidence/table.h"
 
+#include "sim/evidence/glossary.h"
+
 #include "runtime/base/csv.h"
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
@@ -24,7 +26,11 @@ const char table_help[] =
         "is a layer whole; +sequence for sequence parallelism), schedule (1f1b, interleaved, gpipe, axonn, "
         "zero-bubble; zero3), interleave (virtual stages), plan (more flags, as on a command line), source, "
         "model (a name for the reader). Where a row says nothing the command line's flags count. "
-        "Columns whose names begin with note are yours; any other is refused.";
+        "Columns whose names begin with note are yours; any other is refused. Two forms of others are read too, and their words "
+        "looked up in sim/tables/glossary.json: source, model, gpu, gpus, tp, pp, cp, ep, dp, vp, zero, micro_batch, "
+        "global_batch, seq_len, recompute, precision, metric (tokens/s/GPU, s/step, ms/step), value, notes; and the playbook of "
+        "nanotron's: model, gpus, tp, pp, dp, micro_batch, zero, tokens/s/GPU. Of these, rows that cannot be expressed are listed "
+        "with the reason, and the others predicted.";
 
 static const char *const units[TABLE_UNITS] = {"batch_seconds", "milliseconds", "tflops_per_gpu",
                                                "percent_of_peak", "tokens_per_second_per_gpu"};
@@ -41,17 +47,19 @@ enum column_type {
         COLUMN_TEXT,
         COLUMN_NOTE,
         COLUMN_UNIT,
+        COLUMN_STATED, /* a number that may be followed by a remark, or missing: that becomes the row's reason */
         COLUMN_MEASURED,
         COLUMN_SECONDS,
         COLUMN_MS
 };
 
-static const struct column {
+struct column {
         const char *name, *other_name; /* ours; another spelling, or NULL */
         enum column_type type;
         size_t offset, size; /* of the member; size: of a text */
         bool needed;
-} columns[] = {
+};
+
 #define NUMBER(member, other, needed)                                                                        \
         {                                                                                                    \
 #member, other, COLUMN_NUMBER, offsetof(struct table_row, member), 0, needed                 \
@@ -65,6 +73,12 @@ static const struct column {
 #member, NULL, COLUMN_TEXT, offsetof(struct table_row, member),                              \
                         sizeof((struct table_row *)0)->member, false                                         \
         }
+#define STATED(name, member)                                                                                 \
+        {                                                                                                    \
+                name, NULL, COLUMN_STATED, offsetof(struct table_row, member), 0, true                       \
+        }
+
+static const struct column own_columns[] = {
         NUMBER(gpus, "# GPUs", true),
         NUMBER(batch, "global batch", true),
         NUMBER(micro_batch, "micro batch", true),
@@ -96,20 +110,81 @@ static const struct column {
         {"measured", NULL, COLUMN_MEASURED, 0, 0, false},
         {"batch_seconds", NULL, COLUMN_SECONDS, 0, 0, false},
         {"iteration time (ms)", NULL, COLUMN_MS, 0, 0, false},
+};
+
+static const struct column run_columns[] = {
+        TEXT(source),
+        TEXT(model),
+        TEXT(gpu),
+        STATED("gpus", gpus),
+        STATED("tp", sizes[GRID_SHARDS]),
+        STATED("pp", sizes[GRID_STAGES]),
+        STATED("cp", context),
+        STATED("ep", experts_over),
+        STATED("dp", sizes[GRID_REPLICAS]),
+        STATED("vp", interleave),
+        TEXT(zero),
+        STATED("micro_batch", micro_batch),
+        STATED("global_batch", batch),
+        STATED("seq_len", seq),
+        TEXT(recompute),
+        TEXT(precision),
+        TEXT(metric),
+        {"value", NULL, COLUMN_MEASURED, 0, 0, true},
+        TEXT(notes),
+};
+
+static const struct column playbook_columns[] = {
+        TEXT(model),
+        STATED("gpus", gpus),
+        STATED("tp", sizes[GRID_SHARDS]),
+        STATED("pp", sizes[GRID_STAGES]),
+        STATED("dp", sizes[GRID_REPLICAS]),
+        STATED("micro_batch", micro_batch),
+        TEXT(zero),
+        {"tokens/s/GPU", NULL, COLUMN_MEASURED, 0, 0, true},
+        {"note", "MFU%", COLUMN_NOTE, 0, 0, false}, /* counts tied embeddings in different ways */
+        {"note: pairs", "pair ratio", COLUMN_NOTE, 0, 0, false}, /* ZeRO-0 against ZeRO-1 */
+};
 #undef NUMBER
 #undef AXIS
 #undef TEXT
-};
-enum { COLUMNS = sizeof columns / sizeof *columns, CELLS = 64 };
+#undef STATED
 
-static const struct column *column_of(const char *name)
+enum { CELLS = 64 };
+
+/* A table is of the first form whose mark it has among its columns; ours has none. */
+static const struct form {
+        const char *mark;
+        const struct column *columns;
+        int count;
+        bool translated;    /* its words are the glossary's */
+        const char *common; /* where the glossary has what all its rows have in common; NULL: nowhere */
+} forms[] = {
+        {"metric", run_columns, sizeof run_columns / sizeof *run_columns, true, NULL},
+        {"tokens/s/GPU", playbook_columns, sizeof playbook_columns / sizeof *playbook_columns, true, "playbook"},
+        {NULL, own_columns, sizeof own_columns / sizeof *own_columns, false, NULL},
+};
+
+static const struct form *form_of(char *const *cells, int count)
 {
-        if (strncmp(name, "note", 4) == 0)
-                name = "note";
-        for (int i = 0; i < COLUMNS; i++)
-                if (strcmp(columns[i].name, name) == 0 ||
-                    (columns[i].other_name && strcmp(columns[i].other_name, name) == 0))
-                        return &columns[i];
+        const struct form *form = forms;
+        for (; form->mark; form++)
+                for (int i = 0; i < count; i++)
+                        if (strcmp(cells[i], form->mark) == 0)
+                                return form;
+        return form;
+}
+
+static const struct column *column_of(const struct form *form, const char *name)
+{
+        for (int i = 0; i < form->count; i++)
+                if (strcmp(form->columns[i].name, name) == 0 ||
+                    (form->columns[i].other_name && strcmp(form->columns[i].other_name, name) == 0))
+                        return &form->columns[i];
+        for (int i = 0; i < form->count; i++)
+                if (form->columns[i].type == COLUMN_NOTE && strncmp(name, "note", 4) == 0)
+                        return &form->columns[i];
         return NULL;
 }
 
@@ -118,8 +193,10 @@ static const struct column *column_of(const char *name)
 struct reader {
         const char *path;
         int line;
+        const struct form *form; /* NULL before the line that names the columns */
         const struct column *columns[CELLS];
         int count;
+        struct glossary glossary;
         struct rv_error_info *err;
 };
 
@@ -139,6 +216,22 @@ static int read_number(const struct reader *r, const struct column *column, cons
         if (end == text || *end || errno || *value < 1 || *value > 1000000000)
                 return fail_cell(r, column, text, "a whole number of 1 or more");
         return 0;
+}
+
+/* A whole number, with a remark in parentheses behind it or none: "4096 (stated only for the 7B run)". A source that does not say it,
+ * or says something else, cannot be expressed, and spoils no other row. */
+static void read_stated(const struct column *column, const char *text, int64_t *value, struct table_row *row)
+{
+        char *end;
+        errno = 0;
+        *value = strtoll(text, &end, 10);
+        end += strspn(end, " ");
+        if (!*text || (end > text && (!*end || *end == '(') && !errno && *value >= 1 && *value <= 1000000000))
+                return;
+        *value = 0;
+        if (!row->reason[0])
+                snprintf(row->reason, sizeof row->reason, "%s '%.40s' is not a whole number of 1 or more",
+                         column->name, text);
 }
 
 static bool positive(double number)
@@ -188,6 +281,9 @@ static int read_cell(const struct reader *r, const struct column *column, const 
                 return 0;
         case COLUMN_UNIT:
                 return read_unit(r, column, text, row);
+        case COLUMN_STATED:
+                read_stated(column, text, (void *)member, row);
+                return 0;
         case COLUMN_MS:
                 row->unit = TABLE_MILLISECONDS;
                 return read_measured(r, column, text, row);
@@ -209,10 +305,10 @@ static bool measures(const struct column *column)
 static int fail_column(const struct reader *r, const char *name)
 {
         struct nearest nearest = {.word = name};
-        for (int i = 0; i < COLUMNS; i++) {
-                nearest_offer(&nearest, columns[i].name);
-                if (columns[i].other_name)
-                        nearest_offer(&nearest, columns[i].other_name);
+        for (int i = 0; i < r->form->count; i++) {
+                nearest_offer(&nearest, r->form->columns[i].name);
+                if (r->form->columns[i].other_name)
+                        nearest_offer(&nearest, r->form->columns[i].other_name);
         }
         return rv_fail(r->err, RV_EINPUT,
                        "%.160s:%d: '%.40s' is not a known column%s%s; one of your own begins with note "
@@ -225,8 +321,9 @@ static int fail_column(const struct reader *r, const char *name)
 static int read_header(struct reader *r, char *const *cells, int count)
 {
         bool measured = false, unit = false, own_unit = false;
+        r->form = form_of(cells, count);
         for (int i = 0; i < count; i++) {
-                r->columns[i] = column_of(cells[i]);
+                r->columns[i] = column_of(r->form, cells[i]);
                 if (!r->columns[i])
                         return fail_column(r, cells[i]);
                 for (int j = 0; j < i; j++)
@@ -248,20 +345,20 @@ static int read_header(struct reader *r, char *const *cells, int count)
                         "(ms)\" have their own",
                         r->path, r->line);
         r->count = count;
-        for (int i = 0; i < COLUMNS; i++) {
-                bool found = !columns[i].needed;
+        for (int i = 0; i < r->form->count; i++) {
+                bool found = !r->form->columns[i].needed;
                 for (int j = 0; j < count; j++)
-                        found |= r->columns[j] == &columns[i];
+                        found |= r->columns[j] == &r->form->columns[i];
                 if (!found)
                         return rv_fail(r->err, RV_EINPUT, "%.160s:%d: there is no column %s", r->path,
-                                       r->line, columns[i].name);
+                                       r->line, r->form->columns[i].name);
         }
         if (!measured)
                 return rv_fail(r->err, RV_EINPUT,
                                "%.160s:%d: no column says what was measured: batch_seconds, "
                                "\"iteration time (ms)\", or measured with unit",
                                r->path, r->line);
-        return 0;
+        return r->form->translated ? glossary_open(&r->glossary, r->err) : 0;
 }
 
 /* A preset says all of a model, and the flops of one are counted in ways that differ by a tenth from source
@@ -301,7 +398,10 @@ static int read_row(const struct reader *r, char *const *cells, int count, struc
                 if (rc)
                         return rc;
         }
-        return check_model(r, row);
+        if (!r->form->translated)
+                return check_model(r, row);
+        glossary_translate(&r->glossary, r->form->common, row);
+        return 0;
 }
 
 static int add_row(struct table *table, const struct table_row *row, struct rv_error_info *err)
@@ -322,14 +422,14 @@ static int read_line(struct table *table, struct reader *r, char *line)
         char *cells[CELLS], first[32];
         struct table_row row;
         snprintf(first, sizeof first, "%.*s", (int)strcspn(line, ","), line);
-        if (!*line || (*line == '#' && !column_of(first)))
+        if (!*line || (*line == '#' && !column_of(&forms[sizeof forms / sizeof *forms - 1], first)))
                 return 0;
         int count = csv_split(line, cells, CELLS);
         if (count < 0)
                 return rv_fail(r->err, RV_EINPUT,
                                "%.160s:%d: a quote is not closed, or there are more than %d cells", r->path,
                                r->line, CELLS);
-        if (!r->count)
+        if (!r->form)
                 return read_header(r, cells, count);
         int rc = read_row(r, cells, count, &row);
         return rc ? rc : add_row(table, &row, r->err);
@@ -354,6 +454,7 @@ int table_read(struct table *table, const char *path, struct rv_error_info *err)
                              path, reader.line);
         free(lines.line);
         fclose(lines.stream);
+        glossary_close(&reader.glossary);
         if (rc)
                 table_free(table);
         return rc;

@@ -21,13 +21,13 @@ enum table_unit {
 /* Returns the name that the column unit uses: "batch_seconds", ... */
 const char *table_unit_name(enum table_unit unit);
 
-enum { TABLE_TEXT = 96 };
+enum { TABLE_TEXT = 96, TABLE_LONG_TEXT = 1024 };
 
 /* One run. Texts are "" and numbers 0 where the table says nothing. */
 struct table_row {
         /* Of the file, from 1. */
         int line;
-        char source[TABLE_TEXT], model[TABLE_TEXT], gpu[TABLE_TEXT];
+        char source[2 * TABLE_TEXT], model[TABLE_TEXT], gpu[TABLE_TEXT];
         /* A model by name; "" means that layers, hidden and heads are those of a GPT-2. */
         char preset[TABLE_TEXT];
         /* "" means that `gpu` says which. */
@@ -46,6 +46,16 @@ struct table_row {
         /* The measured figure in `unit`; the two are equal unless a range was published. */
         double low, high;
         enum table_unit unit;
+        /* Of a form whose columns are words of others (table_help): what the source says besides, and why the row cannot be
+         * expressed as a plan; "": it can. */
+        char notes[TABLE_LONG_TEXT], metric[TABLE_TEXT], reason[3 * TABLE_TEXT];
+        /* The framework that trained, and the GPU, by short names; "": of the other forms. */
+        char framework[32], gpu_name[32];
+        /* Parts of a sequence, and replicas over which experts are spread. And what of the model is not its preset's: layers that
+         * were kept of it, layers without experts, heads of keys; 0: as the preset has them. */
+        int64_t context, experts_over, kept_layers, dense_layers, kv_heads;
+        /* The most bytes that were allocated on a device at once. */
+        double memory_bytes;
 };
 
 struct table {
@@ -55,8 +65,9 @@ struct table {
 };
 
 /* Reads a table. The first line that is neither empty nor a comment names the columns, in any order and in
- * either spelling that table.c lists (ours, or that of the tables which vTrain's authors published); columns
- * whose names begin with "note" are left alone, others are refused; lines that begin with # are comments.
+ * a form that table.c lists: our columns, in either spelling (the other is of the tables which vTrain's authors published), where those
+ * whose names begin with "note" are left alone; or those of others, whose words glossary.h translates. Other columns are refused;
+ * lines that begin with # are comments.
  * RV_EINPUT names file and line, RV_ESYSTEM means that memory ran out. The caller calls table_free; after an
  * error there is nothing to free. */
 int table_read(struct table *table, const char *path, struct rv_error_info *err);

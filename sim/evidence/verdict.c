@@ -1,16 +1,13 @@
 #include "sim/evidence/verdict.h"
 
+#include "sim/evidence/ranks.h"
+
 #include "runtime/base/file.h"
 #include "runtime/base/number.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool predicted(const struct measured_run *run)
-{
-        return run->job && run->job->outcome.state == OUTCOME_DONE;
-}
 
 /* ---- a line a run ---- */
 
@@ -27,11 +24,15 @@ static void print_run(const struct measured_run *run, FILE *out)
         snprintf(measured, sizeof measured, row->low == row->high ? "%.5g" : "%.5g-%.5g", row->low,
                  row->high);
         fprintf(out, "%5lld  %-52s ", (long long)row->gpus, run->name);
-        if (predicted(run))
-                fprintf(out, "%10.5g %11s %-9s %+7.1f %%%s%s\n", measured_prediction(run), measured,
-                        short_unit(row->unit), 100 * measured_error(run), run->fitted ? "  fitted" : "",
-                        run->fits ? "" : "  does not fit");
-        else
+        if (measured_predicted(run)) {
+                char memory[2 * NUMBER_TEXT] = "", bytes[NUMBER_TEXT];
+                if (row->memory_bytes > 0)
+                        snprintf(memory, sizeof memory, "  %s %+.1f %%",
+                                 number_bytes(bytes, measured_memory(run)), 100 * measured_memory_error(run));
+                fprintf(out, "%10.5g %11s %-9s %+7.1f %%%s%s%s\n", measured_prediction(run), measured,
+                        short_unit(row->unit), 100 * measured_error(run), memory,
+                        run->fitted ? "  fitted" : "", run->fits ? "" : "  does not fit");
+        } else
                 fprintf(out, "%10s %11s %-9s\n", "-", measured, short_unit(row->unit));
 }
 
@@ -91,34 +92,47 @@ static void print_line(const char *name, const struct errors *e, FILE *out)
                         e->worst_run->table->path, e->worst_run->row->line);
 }
 
-static bool from_one_source(const struct measured_run *a, const struct measured_run *b)
+/* Whose errors belong together: those of a source, or, where the framework is known, of a framework on a GPU, mixtures of experts and
+ * fitted runs apart. */
+enum { GROUP_NAME = 2 * TABLE_TEXT };
+static const char *group_of(const struct measured_run *run, char name[GROUP_NAME])
 {
-        return strcmp(a->row->source, b->row->source) == 0;
+        const struct table_row *row = run->row;
+        if (row->framework[0])
+                snprintf(name, GROUP_NAME, "%s, %s, %s%s", row->framework, row->gpu_name,
+                         run->candidate.options.gpt.n_expert > 0 ? "experts" : "dense",
+                         run->fitted ? ", fitted" : "");
+        else
+                snprintf(name, GROUP_NAME, "%s", row->source[0] ? row->source : "of no stated source");
+        return name;
 }
 
-static void print_source(const struct measured *m, int first, FILE *out)
+/* The errors of the group that the run is the first of. */
+static void print_group(const struct measured *m, int first, FILE *out)
 {
         struct errors errors = {0};
+        char name[GROUP_NAME], other[GROUP_NAME];
+        group_of(&m->runs[first], name);
         for (int i = 0; i < m->count; i++) {
-                if (!from_one_source(&m->runs[first], &m->runs[i]))
+                if (!measured_predicted(&m->runs[i]) || strcmp(name, group_of(&m->runs[i], other)) != 0)
                         continue;
                 if (i < first)
                         return;
-                if (predicted(&m->runs[i]))
-                        add_error(&errors, &m->runs[i]);
+                add_error(&errors, &m->runs[i]);
         }
-        const char *source = m->runs[first].row->source;
-        print_line(source[0] ? source : "of no stated source", &errors, out);
+        print_line(name, &errors, out);
 }
 
 /* A framework is a machine of its own, so where several sources were asked each has a line. */
-static void print_sources(const struct measured *m, FILE *out)
+static void print_groups(const struct measured *m, FILE *out)
 {
+        char name[GROUP_NAME], other[GROUP_NAME];
         bool several = false;
         for (int i = 0; i < m->count; i++)
-                several |= !from_one_source(&m->runs[0], &m->runs[i]);
+                several |= strcmp(group_of(&m->runs[0], name), group_of(&m->runs[i], other)) != 0;
         for (int i = 0; several && i < m->count; i++)
-                print_source(m, i, out);
+                if (measured_predicted(&m->runs[i]))
+                        print_group(m, i, out);
 }
 
 static void print_errors(const struct measured *m, FILE *out)
@@ -127,11 +141,11 @@ static void print_errors(const struct measured *m, FILE *out)
         for (int kind = 0; kind < KINDS; kind++) {
                 struct errors errors = {0};
                 for (int i = 0; i < m->count; i++)
-                        if (predicted(&m->runs[i]) && belongs(&m->runs[i], kind))
+                        if (measured_predicted(&m->runs[i]) && belongs(&m->runs[i], kind))
                                 add_error(&errors, &m->runs[i]);
                 print_line(kinds[kind], &errors, out);
         }
-        print_sources(m, out);
+        print_groups(m, out);
 }
 
 /* ---- intervals ---- */
@@ -152,7 +166,7 @@ static void print_intervals(const struct measured *m, FILE *out)
                 int known = 0, inside = 0;
                 for (int j = 0; j < m->count; j++) {
                         double low, high;
-                        if (!predicted(&m->runs[j]) || !belongs(&m->runs[j], of[i].kind) ||
+                        if (!measured_predicted(&m->runs[j]) || !belongs(&m->runs[j], of[i].kind) ||
                             !measured_interval(&m->runs[j], &low, &high))
                                 continue;
                         known++;
@@ -164,69 +178,28 @@ static void print_intervals(const struct measured *m, FILE *out)
         }
 }
 
-/* ---- whether the best plan is found ---- */
+/* ---- memory ---- */
 
-/* Plans to choose from: the same GPUs and model and, if `batch`, the same batch. */
-static bool rivals(const struct measured_run *a, const struct measured_run *b, bool batch)
+static void print_memory(const struct measured *m, FILE *out)
 {
-        const struct table_row *x = a->row, *y = b->row;
-        return a->candidate.machine == b->candidate.machine && x->layers == y->layers &&
-               x->hidden == y->hidden && x->heads == y->heads && x->seq == y->seq && x->vocab == y->vocab &&
-               strcmp(x->preset, y->preset) == 0 && (!batch || x->batch == y->batch);
-}
-
-/* Seconds, of a sequence if batches differ: what the measured figure says, or is predicted to. */
-static double cost(const struct measured_run *run, bool batch, bool measured)
-{
-        const double figure = measured ? run->row->low : measured_prediction(run);
-        const double seconds = run->row->unit <= TABLE_MILLISECONDS ? figure : 1 / figure;
-        const bool rate =
-                run->row->unit > TABLE_MILLISECONDS; /* what is done a second counts the batch already */
-        return batch || rate ? seconds : seconds / (double)run->row->batch;
-}
-
-enum { BEST = 3 };
-
-/* The place (from 1) that the fastest of the rivals of `run` has in the prediction; 0: `run` is not the first
- * of them, or there are not more than BEST. */
-static int place_of_fastest(const struct measured *m, const struct measured_run *run, bool batch)
-{
-        const struct measured_run *fastest = run;
-        int count = 0, place = 1;
+        const struct measured_run *worst = NULL;
+        double sum = 0, max = 0;
+        int count = 0;
         for (int i = 0; i < m->count; i++) {
-                const struct measured_run *other = &m->runs[i];
-                if (!predicted(other) || !rivals(run, other, batch))
+                const struct measured_run *run = &m->runs[i];
+                if (!measured_predicted(run) || !(run->row->memory_bytes > 0))
                         continue;
-                if (other < run)
-                        return 0;
+                const double error = measured_memory_error(run);
                 count++;
-                if (cost(other, batch, true) < cost(fastest, batch, true))
-                        fastest = other;
+                sum += fabs(error);
+                if (!worst || fabs(error) > fabs(max)) {
+                        worst = run;
+                        max = error;
+                }
         }
-        for (int i = 0; i < m->count; i++) {
-                const struct measured_run *other = &m->runs[i];
-                place += predicted(other) && rivals(run, other, batch) &&
-                         cost(other, batch, false) < cost(fastest, batch, false);
-        }
-        return count > BEST ? place : 0;
-}
-
-static void print_places(const struct measured *m, bool batch, FILE *out)
-{
-        int groups = 0, first = 0, found = 0;
-        for (int i = 0; i < m->count; i++) {
-                const int place = predicted(&m->runs[i]) ? place_of_fastest(m, &m->runs[i], batch) : 0;
-                groups += place > 0;
-                first += place == 1;
-                found += place > 0 && place <= BEST;
-        }
-        if (groups)
-                fprintf(out,
-                        "best plan  of %d groups of more than %d plans with equal GPUs%s, the truly "
-                        "fastest%s is predicted "
-                        "first in %d and among the best %d in %d\n",
-                        groups, BEST, batch ? ", model and batch" : " and model",
-                        batch ? "" : " (seconds a sequence)", first, BEST, found);
+        if (worst)
+                fprintf(out, "memory     most bytes in use, of %d runs: mean |error| %.2f %%, worst %+.1f %%  %s:%d\n",
+                        count, 100 * sum / count, 100 * max, worst->table->path, worst->row->line);
 }
 
 /* ---- what it rests on ---- */
@@ -253,14 +226,36 @@ static void print_fitted_on(const struct measured *m, int index, FILE *out)
         }
 }
 
+static const char *failure_of(const struct measured_run *run)
+{
+        return run->skipped ? run->why.sentence : run->job->outcome.failure;
+}
+
+static bool fail_alike(const struct measured_run *a, const struct measured_run *b)
+{
+        return !measured_predicted(b) && a->table == b->table && strcmp(failure_of(a), failure_of(b)) == 0;
+}
+
+/* Every run that was not predicted, those with one reason on one line. */
 static void print_failures(const struct measured *m, FILE *out)
 {
+        int failed = 0;
         for (int i = 0; i < m->count; i++) {
                 const struct measured_run *run = &m->runs[i];
-                if (!predicted(run))
-                        fprintf(out, "not predicted: %s:%d: %s\n", run->table->path, run->row->line,
-                                run->skipped ? run->why.sentence : run->job->outcome.failure);
+                bool first = !measured_predicted(run);
+                failed += first;
+                for (int j = 0; first && j < i; j++)
+                        first = !fail_alike(run, &m->runs[j]);
+                if (!first)
+                        continue;
+                fprintf(out, "not predicted: %s:%d", run->table->path, run->row->line);
+                for (int j = i + 1; j < m->count; j++)
+                        if (fail_alike(run, &m->runs[j]))
+                                fprintf(out, ",%d", m->runs[j].row->line);
+                fprintf(out, ": %s\n", failure_of(run));
         }
+        if (failed)
+                fprintf(out, "not predicted: %d of %d runs, which are in no error below\n", failed, m->count);
 }
 
 static bool has_text(const json_t *list, const char *text)
@@ -278,7 +273,7 @@ static void print_caveat(const struct measured *m, FILE *out)
         char caveat[MACHINE_CAVEAT] = "";
         for (int i = 0; i < m->count; i++) {
                 const struct measured_run *run = &m->runs[i];
-                if (predicted(run) && (!min || outcome_measured_less(&run->job->outcome, &min->job->outcome)))
+                if (measured_predicted(run) && (!min || outcome_measured_less(&run->job->outcome, &min->job->outcome)))
                         min = run;
         }
         if (min)
@@ -353,8 +348,8 @@ void verdict_print(const struct measured *m, bool rows, FILE *out)
         print_shortages(m, out);
         print_errors(m, out);
         print_intervals(m, out);
-        print_places(m, true, out);
-        print_places(m, false, out);
+        print_memory(m, out);
+        ranks_print(m, rows, out);
         for (int i = 0; i < m->machine_count; i++)
                 print_fitted_on(m, i, out);
 }
@@ -374,7 +369,7 @@ int verdict_write_csv(const struct measured *m, const char *path, struct rv_erro
                 "predicted_high\n");
         for (int i = 0; i < m->count; i++) {
                 const struct measured_run *run = &m->runs[i];
-                if (!predicted(run))
+                if (!measured_predicted(run))
                         continue;
                 const struct figures *f = &run->job->outcome.figures;
                 double low, high;

@@ -78,7 +78,8 @@ static bool any_fits(const json_t *names, const char *text, int64_t *number)
         return false;
 }
 
-/* The first entry of a list that a text fits, and of those with "notes" the notes too; NULL: there is none. */
+/* The first entry of a list that a text fits, and of those with "notes" the notes too; NULL: there is none.
+ */
 static const json_t *find(const struct glossary *g, const char *list, const char *text, const char *notes,
                           int64_t *number)
 {
@@ -152,8 +153,8 @@ static void add_flags(struct table_row *row, const char *flags, int64_t number)
 {
         for (const char *from = flags; *from;) {
                 const size_t used = strlen(row->plan), length = strcspn(from, "#");
-                snprintf(row->plan + used, sizeof row->plan - used, "%s%.*s", from == flags && used ? " " : "",
-                         (int)length, from);
+                snprintf(row->plan + used, sizeof row->plan - used, "%s%.*s",
+                         from == flags && used ? " " : "", (int)length, from);
                 from += length;
                 if (*from == '#') {
                         const size_t end = strlen(row->plan);
@@ -267,9 +268,12 @@ static void check_numbers(struct table_row *row)
         const struct {
                 const char *column;
                 int64_t number;
-        } needed[] = {{"gpus", row->gpus},         {"tp", row->sizes[GRID_SHARDS]},
-                      {"pp", row->sizes[GRID_STAGES]}, {"dp", row->sizes[GRID_REPLICAS]},
-                      {"micro_batch", row->micro_batch}, {"global_batch", row->batch},
+        } needed[] = {{"gpus", row->gpus},
+                      {"tp", row->sizes[GRID_SHARDS]},
+                      {"pp", row->sizes[GRID_STAGES]},
+                      {"dp", row->sizes[GRID_REPLICAS]},
+                      {"micro_batch", row->micro_batch},
+                      {"global_batch", row->batch},
                       {"seq_len", row->seq}};
         for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
                 if (!needed[i].number)
@@ -284,7 +288,8 @@ static void check_numbers(struct table_row *row)
                        (long long)row->sizes[GRID_SHARDS], (long long)row->sizes[GRID_STAGES],
                        (long long)context, (long long)row->sizes[GRID_REPLICAS], (long long)row->gpus);
         else if (row->batch % (row->sizes[GRID_REPLICAS] * row->micro_batch))
-                refuse(row, "it contradicts itself: dp %lld x micro_batch %lld does not divide its batch of %lld",
+                refuse(row,
+                       "it contradicts itself: dp %lld x micro_batch %lld does not divide its batch of %lld",
                        (long long)row->sizes[GRID_REPLICAS], (long long)row->micro_batch,
                        (long long)row->batch);
 }

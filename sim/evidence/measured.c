@@ -51,10 +51,11 @@ static int name_machine(const struct measured_run *run, const struct measured_de
                 }
         if (*profile && *platform)
                 return 0;
-        return rv_fail(err, RV_EINPUT,
-                       "no profile and platform are known for gpu '%.40s': give --profile and --platform; known "
-                       "are %s",
-                       run->row->gpu, measured_gpus);
+        return rv_fail(
+                err, RV_EINPUT,
+                "no profile and platform are known for gpu '%.40s': give --profile and --platform; known "
+                "are %s",
+                run->row->gpu, measured_gpus);
 }
 
 /* The machine of that many GPUs, opened if it is the first run on it. `machines` has room. */
@@ -174,16 +175,16 @@ static int take_schedule(struct options *o, const struct table_row *row, struct 
         return set_flag(o, "schedule", row->schedule, err);
 }
 
-/* A preset with what the row says otherwise: fewer layers, fewer of them without experts, other heads of keys; and longer
- * sequences than the preset's, which rotary positions have no limit for. */
+/* A preset with what the row says otherwise: fewer layers, fewer of them without experts, other heads of
+ * keys; and longer sequences than the preset's, which rotary positions have no limit for. */
 static int take_preset(const struct table_row *row, struct gpt *gpt, struct rv_error_info *err)
 {
         int rc = gpt_load(gpt, row->preset, err);
         if (rc || !row->framework[0])
                 return rc;
         if (row->kept_layers > gpt->n_layer)
-                return rv_fail(err, RV_EINPUT, "model '%.64s' cannot be cut to %lld layers: it has %d", row->model,
-                               (long long)row->kept_layers, gpt->n_layer);
+                return rv_fail(err, RV_EINPUT, "model '%.64s' cannot be cut to %lld layers: it has %d",
+                               row->model, (long long)row->kept_layers, gpt->n_layer);
         if (row->kept_layers > 0)
                 gpt->n_layer = (int)row->kept_layers;
         if (row->dense_layers > 0)
@@ -400,7 +401,8 @@ static int settle_run(struct measured *m, struct measured_run *run, const struct
         return rc ? rc : machine_settle(run->candidate.machine, o, err);
 }
 
-/* What is not built is passed over; so is, of a table whose words are others', all that stands in the way of a row. */
+/* What is not built is passed over; so is, of a table whose words are others', all that stands in the way of
+ * a row. */
 static int open_run(struct measured *m, struct measured_run *run, const struct measured_defaults *defaults,
                     struct rv_error_info *err)
 {

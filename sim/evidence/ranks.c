@@ -60,8 +60,7 @@ static void add(struct order *order, const struct measured_run *run, bool batch)
 
 static double correlation(const struct order *order)
 {
-        return gsl_stats_spearman(order->measured, 1, order->predicted, 1, (size_t)order->count,
-                                  order->work);
+        return gsl_stats_spearman(order->measured, 1, order->predicted, 1, (size_t)order->count, order->work);
 }
 
 /* Collects the rivals of `run`; returns false if it is not the first of them, or there are not more than
@@ -94,7 +93,9 @@ static int place_of_fastest(const struct order *order)
 
 static void print_group(const struct measured_run *run, const struct order *order, FILE *out)
 {
-        fprintf(out, "order      %s on %lld GPUs, batch %lld: %d plans, the truly fastest is predicted at place %d, rank correlation %.2f\n",
+        fprintf(out,
+                "order      %s on %lld GPUs, batch %lld: %d plans, the truly fastest is predicted at place "
+                "%d, rank correlation %.2f\n",
                 run->candidate.options.gpt.name, (long long)run->row->gpus, (long long)run->row->batch,
                 order->count, place_of_fastest(order), correlation(order));
 }
@@ -120,7 +121,8 @@ static void print_places(const struct measured *m, bool batch, bool each, struct
                 fprintf(out,
                         "best plan  of %d groups of more than %d plans with equal GPUs%s, the truly "
                         "fastest%s is predicted "
-                        "first in %d and among the best %d in %d; rank correlation (Spearman) %.3f in the mean, %.3f at "
+                        "first in %d and among the best %d in %d; rank correlation (Spearman) %.3f in the "
+                        "mean, %.3f at "
                         "least\n",
                         groups, BEST, batch ? ", model and batch" : " and model",
                         batch ? "" : " (seconds a sequence)", first, BEST, found, sum / groups, least);
@@ -148,7 +150,9 @@ static void print_framework(const struct measured *m, int index, struct order *o
                 order->predicted[order->count - 1] *= share;
         }
         if (order->count > BEST)
-                fprintf(out, "order      of all %d runs by %s, by tokens a second of a GPU: rank correlation %.3f\n",
+                fprintf(out,
+                        "order      of all %d runs by %s, by tokens a second of a GPU: rank correlation "
+                        "%.3f\n",
                         order->count, framework, correlation(order));
 }
 

@@ -26,10 +26,14 @@ const char table_help[] =
         "is a layer whole; +sequence for sequence parallelism), schedule (1f1b, interleaved, gpipe, axonn, "
         "zero-bubble; zero3), interleave (virtual stages), plan (more flags, as on a command line), source, "
         "model (a name for the reader). Where a row says nothing the command line's flags count. "
-        "Columns whose names begin with note are yours; any other is refused. Two forms of others are read too, and their words "
-        "looked up in sim/tables/glossary.json: source, model, gpu, gpus, tp, pp, cp, ep, dp, vp, zero, micro_batch, "
-        "global_batch, seq_len, recompute, precision, metric (tokens/s/GPU, s/step, ms/step), value, notes; and the playbook of "
-        "nanotron's: model, gpus, tp, pp, dp, micro_batch, zero, tokens/s/GPU. Of these, rows that cannot be expressed are listed "
+        "Columns whose names begin with note are yours; any other is refused. Two forms of others are read "
+        "too, and their words "
+        "looked up in sim/tables/glossary.json: source, model, gpu, gpus, tp, pp, cp, ep, dp, vp, zero, "
+        "micro_batch, "
+        "global_batch, seq_len, recompute, precision, metric (tokens/s/GPU, s/step, ms/step), value, notes; "
+        "and the playbook of "
+        "nanotron's: model, gpus, tp, pp, dp, micro_batch, zero, tokens/s/GPU. Of these, rows that cannot be "
+        "expressed are listed "
         "with the reason, and the others predicted.";
 
 static const char *const units[TABLE_UNITS] = {"batch_seconds", "milliseconds", "tflops_per_gpu",
@@ -47,7 +51,8 @@ enum column_type {
         COLUMN_TEXT,
         COLUMN_NOTE,
         COLUMN_UNIT,
-        COLUMN_STATED, /* a number that may be followed by a remark, or missing: that becomes the row's reason */
+        COLUMN_STATED, /* a number that may be followed by a remark, or missing: that becomes the row's reason
+                        */
         COLUMN_MEASURED,
         COLUMN_SECONDS,
         COLUMN_MS
@@ -162,7 +167,8 @@ static const struct form {
         const char *common; /* where the glossary has what all its rows have in common; NULL: nowhere */
 } forms[] = {
         {"metric", run_columns, sizeof run_columns / sizeof *run_columns, true, NULL},
-        {"tokens/s/GPU", playbook_columns, sizeof playbook_columns / sizeof *playbook_columns, true, "playbook"},
+        {"tokens/s/GPU", playbook_columns, sizeof playbook_columns / sizeof *playbook_columns, true,
+         "playbook"},
         {NULL, own_columns, sizeof own_columns / sizeof *own_columns, false, NULL},
 };
 
@@ -218,8 +224,8 @@ static int read_number(const struct reader *r, const struct column *column, cons
         return 0;
 }
 
-/* A whole number, with a remark in parentheses behind it or none: "4096 (stated only for the 7B run)". A source that does not say it,
- * or says something else, cannot be expressed, and spoils no other row. */
+/* A whole number, with a remark in parentheses behind it or none: "4096 (stated only for the 7B run)". A
+ * source that does not say it, or says something else, cannot be expressed, and spoils no other row. */
 static void read_stated(const struct column *column, const char *text, int64_t *value, struct table_row *row)
 {
         char *end;

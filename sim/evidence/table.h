@@ -46,13 +46,14 @@ struct table_row {
         /* The measured figure in `unit`; the two are equal unless a range was published. */
         double low, high;
         enum table_unit unit;
-        /* Of a form whose columns are words of others (table_help): what the source says besides, and why the row cannot be
-         * expressed as a plan; "": it can. */
+        /* Of a form whose columns are words of others (table_help): what the source says besides, and why the
+         * row cannot be expressed as a plan; "": it can. */
         char notes[TABLE_LONG_TEXT], metric[TABLE_TEXT], reason[3 * TABLE_TEXT];
         /* The framework that trained, and the GPU, by short names; "": of the other forms. */
         char framework[32], gpu_name[32];
-        /* Parts of a sequence, and replicas over which experts are spread. And what of the model is not its preset's: layers that
-         * were kept of it, layers without experts, heads of keys; 0: as the preset has them. */
+        /* Parts of a sequence, and replicas over which experts are spread. And what of the model is not its
+         * preset's: layers that were kept of it, layers without experts, heads of keys; 0: as the preset has
+         * them. */
         int64_t context, experts_over, kept_layers, dense_layers, kv_heads;
         /* The most bytes that were allocated on a device at once. */
         double memory_bytes;
@@ -65,11 +66,11 @@ struct table {
 };
 
 /* Reads a table. The first line that is neither empty nor a comment names the columns, in any order and in
- * a form that table.c lists: our columns, in either spelling (the other is of the tables which vTrain's authors published), where those
- * whose names begin with "note" are left alone; or those of others, whose words glossary.h translates. Other columns are refused;
- * lines that begin with # are comments.
- * RV_EINPUT names file and line, RV_ESYSTEM means that memory ran out. The caller calls table_free; after an
- * error there is nothing to free. */
+ * a form that table.c lists: our columns, in either spelling (the other is of the tables which vTrain's
+ * authors published), where those whose names begin with "note" are left alone; or those of others, whose
+ * words glossary.h translates. Other columns are refused; lines that begin with # are comments. RV_EINPUT
+ * names file and line, RV_ESYSTEM means that memory ran out. The caller calls table_free; after an error
+ * there is nothing to free. */
 int table_read(struct table *table, const char *path, struct rv_error_info *err);
 void table_free(struct table *table);
 

@@ -133,8 +133,8 @@ static int check_outcomes(const struct measured *m, struct rv_error_info *err)
 {
         int failed = 0;
         if (m->count > 0 && m->jobs.count == 0)
-                return rv_fail(err, RV_EINPUT, "none of the %d runs can be predicted: the lines above say why",
-                               m->count);
+                return rv_fail(err, RV_EINPUT,
+                               "none of the %d runs can be predicted: the lines above say why", m->count);
         for (int i = 0; i < m->jobs.count; i++)
                 failed += m->jobs.list[i].outcome.state != OUTCOME_DONE;
         return failed ? rv_fail(err, RV_ESYSTEM,

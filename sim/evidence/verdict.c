@@ -92,8 +92,8 @@ static void print_line(const char *name, const struct errors *e, FILE *out)
                         e->worst_run->table->path, e->worst_run->row->line);
 }
 
-/* Whose errors belong together: those of a source, or, where the framework is known, of a framework on a GPU, mixtures of experts and
- * fitted runs apart. */
+/* Whose errors belong together: those of a source, or, where the framework is known, of a framework on a GPU,
+ * mixtures of experts and fitted runs apart. */
 enum { GROUP_NAME = 2 * TABLE_TEXT };
 static const char *group_of(const struct measured_run *run, char name[GROUP_NAME])
 {
@@ -198,7 +198,9 @@ static void print_memory(const struct measured *m, FILE *out)
                 }
         }
         if (worst)
-                fprintf(out, "memory     most bytes in use, of %d runs: mean |error| %.2f %%, worst %+.1f %%  %s:%d\n",
+                fprintf(out,
+                        "memory     most bytes in use, of %d runs: mean |error| %.2f %%, worst %+.1f %%  "
+                        "%s:%d\n",
                         count, 100 * sum / count, 100 * max, worst->table->path, worst->row->line);
 }
 
@@ -273,7 +275,8 @@ static void print_caveat(const struct measured *m, FILE *out)
         char caveat[MACHINE_CAVEAT] = "";
         for (int i = 0; i < m->count; i++) {
                 const struct measured_run *run = &m->runs[i];
-                if (measured_predicted(run) && (!min || outcome_measured_less(&run->job->outcome, &min->job->outcome)))
+                if (measured_predicted(run) &&
+                    (!min || outcome_measured_less(&run->job->outcome, &min->job->outcome)))
                         min = run;
         }
         if (min)

@@ -59,7 +59,7 @@ static const char *obstacle_in_nodes(const struct platform *p, const struct plan
 static bool members_are_alike(const struct platform *p, struct plan_group members, enum collective_kind kind,
                               int64_t bytes, enum dtype dtype)
 {
-        const int many = 512, node = p->gpus_per_node;
+        const int many = 64, node = p->gpus_per_node;
         const int64_t little = 1 << 20;
         const struct collective_group group = {members.first, members.stride, members.size,
                                                members.stride < node ? members.stride : node};
@@ -67,7 +67,7 @@ static bool members_are_alike(const struct platform *p, struct plan_group member
         const enum collective_algorithm algorithm =
                 collective_choose(p, &shape, kind, bytes, dtype).algorithm;
         return algorithm == COLLECTIVE_RING || algorithm == COLLECTIVE_HIERARCHICAL || bytes < little ||
-               members.size > many;
+               members.size >= many;
 }
 
 /* Hybrid shards: of each unit a share is summed. */

@@ -100,7 +100,8 @@ def check_listed(tap, folder):
              ({"micro_batch": 1.5}, "micro_batch '1.5' is not a whole number of 1 or more"),
              ({"recompute": "selective (every other layer)"}, "recomputing every second layer is not built"),
              ({"notes": "LAYERS CUT TO 40"}, "model 'Llama3 8B' cannot be cut to 40 layers: it has 32"),
-             ({"tp": 1, "dp": 8, "ep": 8}, "--ep 8")]
+             ({"ep": 8}, "ep 8 of 4 replicas: experts that are spread over tensor shards too are not built"),
+             ({"ep": 4}, "--ep 4: llama3-8b has no experts")]
     status, out, err, rows = validated(folder, [{}] + [row for row, _ in cases] + [{}])
     tap.ok(status == 0 and list(rows) == [2, len(cases) + 3], "rows that cannot be expressed spoil no other", f"{out}{err}")
     for i, (row, sentence) in enumerate(cases):

@@ -75,13 +75,13 @@ void fits_print(const struct profile_load *load, FILE *stream)
         fprintf(stream, "  %-35s %6s %17s %17s\n", "", "", "residuals", "leave-one-out");
         fprintf(stream, "  %-35s %6s %9s %7s %9s %7s  %s\n", "fit", "points", "median", "worst", "median",
                 "worst", "what was found");
-        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++)
+        for (int format = 0; format < PROFILE_FORMATS; format++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                        const struct kernel_model *model = &load->models[dtype][kind];
+                        const struct kernel_model *model = &load->models[format][kind];
                         char name[PROFILE_NAME], text[TEXT];
                         if (!model->present)
                                 continue;
-                        profile_kernel_name(name, (enum kernel_kind)kind, dtype);
+                        profile_kernel_name(name, (enum kernel_kind)kind, format);
                         describe(model, text);
                         print_row(name, &model->quality, text, stream);
                 }

@@ -137,6 +137,13 @@ static int64_t workspace(const struct gpt *gpt, const struct workload_bytes *byt
         return max + WORKLOAD_AHEAD * (gathered + reduced);
 }
 
+/* Of the parameters of all of the stage's blocks. */
+static int64_t copies(const struct gpt *gpt, const struct stage *stage, const struct workload_bytes *bytes)
+{
+        const int dense = partition_dense(gpt, stage);
+        return dense * bytes->copies[LAYER_DENSE] + (stage->layers - dense) * bytes->copies[LAYER_BLOCK];
+}
+
 int memory_deferred_layers(const struct memory_plan *plan, const struct stage *stage)
 {
         const int some = plan->deferred_layers;
@@ -155,7 +162,8 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         const int64_t wide_e = e > 4 ? e : 4; /* of what is never stored in 16 bits */
         const int64_t parameters = partition_parameters(gpt, stage);
         const int64_t sharded = plan->shard_parameters ? plan->shard_parameters : parameters;
-        const int64_t kept = plan->gathered ? sharded : parameters, kept_e = plan->reduce_fp32 ? 4 : e;
+        const bool fp32 = plan->reduce_fp32 || plan->wide_gradients; /* gradients, as they are kept */
+        const int64_t kept = plan->gathered ? sharded : parameters, kept_e = fp32 ? 4 : e;
         const struct memory_unit_buffers *reduced = &plan->unit_gradients;
         const int64_t update = plan->update_parameters < sharded ? plan->update_parameters : sharded;
         int first, end;
@@ -174,12 +182,13 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .tokens = memory_aligned(plan->micro_batches * N * (int64_t)sizeof(int32_t)),
                 .weights = plan->whole_weights ? 0 : memory_aligned(kept * e),
                 .gradients = memory_aligned(kept * kept_e),
+                .copies = copies(gpt, stage, &bytes),
                 .gathered = units_bytes(gpt, stage, plan, &plan->unit_weights),
                 .reduced = units_bytes(gpt, stage, plan, reduced),
                 .widened = plan->reduce_fp32
                                    ? memory_widened_place(gpt, stage, plan, reduced->ends + reduced->blocks)
                                    : 0,
-                .staged = memory_aligned(plan->staged_gradients * e),
+                .staged = memory_aligned(plan->staged_gradients * (plan->wide_gradients ? 4 : e)),
                 .optimizer = memory_aligned(sharded * wide_e),
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
                 .bucket_weights = plan->offload_parameters ? memory_aligned(update * e) : 0,
@@ -217,7 +226,7 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
 
 bool memory_copies_gradients(const struct memory_plan *plan)
 {
-        return work_mixed(&plan->work) && !plan->reduce_fp32;
+        return work_mixed(&plan->work) && !plan->reduce_fp32 && !plan->wide_gradients;
 }
 
 /* fp32 copies that the update works on: of parameters and gradients, and the two moments. */
@@ -272,7 +281,7 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         struct memory_layout layout = memory_layout(gpt, stage, plan);
         *bytes = (struct memory_bytes){0};
         int64_t *device = bytes->in[MEMORY_DEVICE];
-        device[MEMORY_WEIGHTS] = layout.gathered;
+        device[MEMORY_WEIGHTS] = layout.gathered + layout.copies;
         bytes->in[plan->offload_parameters ? MEMORY_HOST : MEMORY_DEVICE][MEMORY_WEIGHTS] += layout.weights;
         device[MEMORY_GRADIENTS] = layout.gradients + layout.reduced + layout.widened;
         if (work_mixed(&plan->work))

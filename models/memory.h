@@ -11,7 +11,7 @@
 
 /* What memory is used for. Categories without a word on the host are on the device alone. */
 enum memory_category {
-        /* On the host: shares that are offloaded. */
+        /* With copies in a format of their own. On the host: shares that are offloaded. */
         MEMORY_WEIGHTS,
         /* On the host: those that are staged, because they are summed there. */
         MEMORY_GRADIENTS,
@@ -102,6 +102,8 @@ struct memory_plan {
         } unit_weights, unit_gradients;
         /* Master parameters and moments lie in host memory; this needs mixed precision. */
         bool offload;
+        /* Gradients are in fp32 from the first micro-batch on; without zero 2 and 3. */
+        bool wide_gradients;
         /* Zero 3: shares of weights lie in host memory, and updates have buffers for them. */
         bool offload_parameters;
         /* Offloaded, either: the most parameters of one update, and how many updates have buffers on the
@@ -140,6 +142,8 @@ struct memory_layout {
         /* The flat buffers of the stage's weights and gradients as stored (zero 3: of the replica's share;
          * zero 2: of weights none, of gradients the share). */
         int64_t weights, gradients;
+        /* Copies of weights that products of a format of their own read, if they are made once a batch. */
+        int64_t copies;
         /* Zero 2 and 3: all buffers of the units' weights, and of their gradients. Else 0. */
         int64_t gathered, reduced;
         /* And those of the units' gradients in fp32, if they are reduced in it. */
@@ -188,7 +192,9 @@ bool memory_copies_gradients(const struct memory_plan *plan);
 /* Writes the bytes that one rank of a stage needs. Mixed precision takes 20 bytes a parameter without
  * offloading: 2 + 2 weights and gradients, 4 + 4 master parameters and gradients, 8 moments. With it, it
  * takes 4 on the device and 12 on the host, and four fp32 arrays for each buffer of an update (Singh &
- * Bhatele 2022). fp32 takes 16. With zero, what is not weights and gradients is shared by the replicas. */
+ * Bhatele 2022). fp32 takes 16. With zero, what is not weights and gradients is shared by the replicas.
+ * Gradients that are kept in fp32 take 4 bytes for 2 + 4: 18 bytes a parameter, or 6 + 12 / replicas with zero
+ * 1 (as Megatron-LM's main gradients). */
 void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
                   struct memory_bytes *bytes);
 

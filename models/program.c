@@ -50,7 +50,7 @@ void program_begin(struct program *p, int shards, bool sequence_parallel, int ex
         p->shards_x = p->shards_z = 1;
         p->sequence_parallel = sequence_parallel && shards > 1;
         p->pieces = 1;
-        p->forward_only = false;
+        p->forward_only = p->wide_gradients = false;
         p->input = p->output = p->output_gradient = p->input_gradient = -1;
 }
 
@@ -762,9 +762,11 @@ int64_t program_axis(const struct program *p, int value, int axis)
 static const struct view *view_with(const struct step *step, enum operand_extent extent)
 {
         const struct kernel_operand *operands = kernel_descriptor(step->kind)->operands;
-        for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++)
-                if (operands[i].extent == extent && operands[i].type == OPERAND_STORED)
+        for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
+                const bool copy = operands[i].type == OPERAND_QUANTIZED && step->view[i].value >= 0;
+                if (operands[i].extent == extent && (operands[i].type == OPERAND_STORED || copy))
                         return &step->view[i];
+        }
         return NULL;
 }
 
@@ -805,6 +807,7 @@ static struct kernel collective_kernel(const struct program *p, const struct ste
         return (struct kernel){.kind = step->kind,
                                .part = step->part,
                                .beside = step->beside,
+                               .format = step->format,
                                .dtype = (unsigned char)(value->type == OPERAND_STORED ? dtype : DTYPE_FP32),
                                .batch = 1,
                                .m = matrices * extent_of(p, value, v->rows, step->rows),
@@ -819,6 +822,28 @@ static int ends_of(const struct step *step)
         while (operands[i].type != OPERAND_INDEX)
                 i++;
         return step->view[i].value;
+}
+
+/* Whether a step adds to the gradient of a parameter. */
+static bool adds_to_gradient(const struct program *p, const struct step *step)
+{
+        for (int i = 0; i < KERNEL_OPERANDS; i++)
+                if (step_writes(step, i) && p->values[step->view[i].value].role == ROLE_GRADIENT)
+                        return true;
+        return false;
+}
+
+/* What has a format of its own lies so that a product reads both operands along what is summed over, as the
+ * tensor cores' 8-bit products need it (cuBLAS: "TN"). */
+static void set_format(struct kernel *kernel, const struct step *step)
+{
+        kernel->format = step->format;
+        if (step->kind == KERNEL_QUANTIZE) {
+                kernel->transpose_b = step->view[0].value >= 0 && step->view[1].value >= 0;
+        } else if (step->format != FORMAT_STORED && kernel_descriptor(step->kind)->products > 0) {
+                kernel->transpose_a = 0;
+                kernel->transpose_b = 1;
+        }
 }
 
 struct kernel program_kernel(const struct program *p, const struct step *step, enum dtype dtype, int64_t rows)
@@ -862,5 +887,7 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
                 kernel.transpose_a = is_transposed(a);
                 kernel.transpose_b = is_transposed(b);
         }
+        kernel.wide = p->wide_gradients && dtype != DTYPE_FP32 && adds_to_gradient(p, step);
+        set_format(&kernel, step);
         return kernel;
 }

@@ -17,7 +17,7 @@
 enum {
         VALUE_AXES = 5,
         VALUE_NAME = 48,
-        PROGRAM_VALUES = 208,
+        PROGRAM_VALUES = 288,
         PROGRAM_STEPS = 320,
         PROGRAM_TENSORS = 24,
         STEP_SCALARS = 7,
@@ -78,6 +78,9 @@ struct value {
          * A view that picks element `at` of it sees that of the rank `at` before this one, past the first the
          * last. */
         bool of_ranks;
+        /* enum format: it is a copy of a tensor that products read, with elements of that format; else what
+         * its type says. */
+        unsigned char format;
         /* Of rows that other ranks send to this rank's experts: for how many there is memory; 0: as many as
          * the extents say, which are those of balanced experts. */
         int64_t capacity;
@@ -139,6 +142,8 @@ struct step {
         int unit;
         /* A collective that runs beside the steps behind it, up to the next collective or KERNEL_JOIN. */
         unsigned char beside;
+        /* enum format: see struct kernel. */
+        unsigned char format;
         /* In the order of the kind's descriptor. A collective has two: what it makes, and of what. */
         struct view view[KERNEL_OPERANDS];
 };
@@ -162,6 +167,7 @@ struct program {
         int context_ranks;      /* that have parts of the same sequences; 1: this rank has all of each */
         bool context_gathers;   /* keys of all ranks are gathered; else they go from rank to rank in a ring */
         bool forward_only;      /* it is of a validation pass and has no backward */
+        bool wide_gradients;    /* gradients of parameters are fp32 whatever tensors are stored as */
         /* The values that come from and go to the neighbouring layers; -1: the layer has none of that
          * kind. */
         int input, output, output_gradient, input_gradient;
@@ -303,9 +309,16 @@ void program_backward(struct program *);
  * their gradients. */
 void program_context(struct program *);
 
+/* Has the products of parameters, but not a router's, read copies in a format, forward and backward: puts the
+ * steps that make these before them. What a shard has some rows of is quantized before it is gathered. A
+ * product reads its operands along what is summed over, so the gradient of weights reads transposed copies;
+ * of what goes in only that one is kept. Of parameters there are copies in memory that are made once a batch
+ * (workload_list_quantize) or, with `weights_each_pass`, in each pass that reads them. */
+void program_quantize(struct program *, enum format format, bool weights_each_pass);
+
 /* Runs all of these on a program whose forward is built: the collectives of the forward, its fused kernels
  * (if `fused`), the backward, the collectives of that, its fused kernels (if `fused`), what parts of
- * sequences need, and the collectives of matrices. */
+ * sequences need, and the collectives of matrices. What is quantized comes after it. */
 void program_finish(struct program *, bool fused);
 
 /* Whether an activation of the forward is stored for the backward; else the steps that make it run again. */
@@ -352,8 +365,8 @@ void program_deferred(const struct program *, bool deferred[PROGRAM_VALUES]);
  * place, it marks all. */
 void program_touched(const struct program *, const struct steps *, bool touched[PROGRAM_VALUES]);
 
-/* Returns the bytes of one of a value's elements, where stored tensors have `element_bytes`. */
-int program_element_bytes(const struct value *, int element_bytes);
+/* Returns the bytes of so many of a value's elements, where stored tensors have `element_bytes`. */
+int64_t program_elements_bytes(const struct value *, int64_t elements, int element_bytes);
 /* Returns the bytes of a value of all rows, rounded up to MEMORY_ALIGNMENT. `element_bytes`, here and below:
  * of an element of a stored tensor, 2, 4, or 8 in the double build. */
 int64_t program_value_bytes(const struct program *, int value, int element_bytes);

@@ -19,6 +19,12 @@ struct work {
         int micro_batch_size, seq_len;
         /* The format of stored tensors: weights, gradients and activations. */
         enum dtype dtype;
+        /* What the products of blocks' linear layers read, see program_quantize; needs bf16. And whether
+         * copies of parameters are made in each pass that reads them, not once a batch. */
+        enum format format;
+        bool quantizes_each_pass;
+        /* Gradients of parameters are fp32 whatever tensors are stored as. */
+        bool wide_gradients;
         /* Bytes of an element that is never stored in 16 bits; 0 stands for 4. The double build has 8. */
         int real_bytes;
         /* What was asked for; work_recomputation says what is in effect. */

@@ -2,6 +2,7 @@
 
 #include "models/ahead.h"
 #include "models/families/families.h"
+#include "models/memory.h"
 #include "runtime/base/minmax.h"
 
 #include <assert.h>
@@ -32,8 +33,11 @@ static void derive(struct program *program, enum layer layer, const struct gpt *
         program->shards_x = x;
         program->shards_z = z;
         program->pieces = work->tp_overlap > 1 ? work->tp_overlap : 1;
+        program->wide_gradients = work->wide_gradients;
         family_build(program, layer, gpt, work);
         program_finish(program, work->fused);
+        if (work->format != FORMAT_STORED && layer_is_block(layer))
+                program_quantize(program, work->format, work->quantizes_each_pass);
 }
 
 void workload_init(struct workload *w, const struct gpt *gpt, const struct work *work, int shards)
@@ -261,6 +265,60 @@ static int64_t pass_bytes(const struct workload *w, enum layer layer, enum layer
         return place.bytes;
 }
 
+/* ---- copies of parameters ---- */
+
+/* Writes the kernels that make the copies of a layer's parameters once a batch, and returns how many they
+ * are. */
+static int list_copies(const struct workload *w, enum layer layer, struct kernel *out)
+{
+        const struct program *p = &w->program[layer];
+        int count = 0;
+        for (int s = 0; s < p->forward.count && !w->work.quantizes_each_pass; s++) {
+                const struct step *product = &p->forward.at[s];
+                if (product->format == FORMAT_STORED)
+                        continue;
+                for (int i = 0; i < KERNEL_OPERANDS; i++) {
+                        struct view weight = product->view[i];
+                        const struct kernel_operand *operand = &kernel_descriptor(product->kind)->operands[i];
+                        if (weight.value < 0 || p->values[weight.value].role != ROLE_PARAMETER ||
+                            (operand->extent != EXTENT_KN && operand->extent != EXTENT_EKN))
+                                continue;
+                        weight.rows = product->view[i].cols; /* (out, in), as it lies */
+                        weight.cols = product->view[i].rows;
+                        const struct step step = {.kind = KERNEL_QUANTIZE,
+                                                  .format = product->format,
+                                                  .view = {weight, weight, weight}};
+                        if (out)
+                                out[count] = program_kernel(p, &step, w->work.dtype, 0);
+                        count++;
+                }
+        }
+        return count;
+}
+
+int workload_list_quantize(const struct workload *w, const struct stage *stage, struct kernel *out)
+{
+        int count = 0;
+        for (int i = 0; i < stage->layers; i++)
+                count += list_copies(w, partition_layer(stage, i) < w->dense ? LAYER_DENSE : LAYER_BLOCK,
+                                     out ? out + count : NULL);
+        return count;
+}
+
+/* The bytes of the copies of a layer's parameters, as they are and transposed. */
+static int64_t copies_bytes(const struct workload *w, enum layer layer)
+{
+        struct kernel kernels[PROGRAM_TENSORS];
+        const int count = layer_is_block(layer) ? list_copies(w, layer, kernels) : 0;
+        int64_t bytes = 0;
+        for (int i = 0; i < count; i++) {
+                const struct kernel *k = &kernels[i];
+                const double elements = (double)k->batch * (double)k->m * (double)k->n;
+                bytes += 2 * memory_aligned((int64_t)ceil(format_bytes(w->work.format, elements)));
+        }
+        return bytes;
+}
+
 static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct work *work, int shards)
 {
         struct workload_bytes bytes = {0};
@@ -275,6 +333,7 @@ static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct wo
                 if (!has_layer(&w, layer))
                         continue;
                 bytes.slot[layer] = workload_slot(&w, layer, set, NULL);
+                bytes.copies[layer] = copies_bytes(&w, layer);
                 workspace[0] = workspace[1] = pass_bytes(&w, layer, PASS_FORWARD, ahead);
                 if (layer == LAYER_VALIDATION)
                         continue;
@@ -296,7 +355,9 @@ static struct workload_bytes derive_bytes(const struct gpt *gpt, const struct wo
 static bool same_work(const struct work *a, const struct work *b)
 {
         return a->micro_batch_size == b->micro_batch_size && a->seq_len == b->seq_len &&
-               a->dtype == b->dtype && a->real_bytes == b->real_bytes && a->recompute == b->recompute &&
+               a->dtype == b->dtype && a->format == b->format &&
+               a->quantizes_each_pass == b->quantizes_each_pass && a->wide_gradients == b->wide_gradients &&
+               a->real_bytes == b->real_bytes && a->recompute == b->recompute &&
                a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
                a->tp_overlap == b->tp_overlap && work_expert_ranks(a) == work_expert_ranks(b) &&
                a->expert_capacity == b->expert_capacity && work_context_ranks(a) == work_context_ranks(b) &&

@@ -92,6 +92,8 @@ struct workload_bytes {
         int64_t workspace[LAYERS][2];
         /* What they have beside it. */
         struct workload_ahead ahead[LAYERS];
+        /* The copies of a layer's parameters that are made once a batch (workload_list_quantize). */
+        int64_t copies[LAYERS];
 };
 /* Returns these sizes. Each thread remembers those that it derived lately. */
 struct workload_bytes workload_bytes(const struct gpt *gpt, const struct work *work, int shards);
@@ -136,6 +138,10 @@ int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, con
 int workload_list_forward(const struct workload *, const struct stage *stage, struct kernel *out);
 int workload_list_backward(const struct workload *, const struct stage *stage, enum kernel_part parts,
                            struct kernel *out);
+
+/* The kernels that make, once a batch, the copies of parameters that products of a format of their own read
+ * (program_quantize), as they are and transposed. There are none if every pass makes its own. */
+int workload_list_quantize(const struct workload *, const struct stage *stage, struct kernel *out);
 
 /* The same lists, by a workload that is derived for the call. `loss_only` asks for a validation pass, which
  * ends in KERNEL_CROSS_ENTROPY_LOSS. */

@@ -14,8 +14,11 @@
 
 static const char PRESETS[] = "calibrate/profiles";
 /* What ends a kernel's name, by what its tensors are stored as. */
-static const char *const suffixes[DTYPES] = {
-        [DTYPE_FP32] = "", [DTYPE_FP16] = "_half", [DTYPE_BF16] = "_bf16"};
+static const char *const suffixes[PROFILE_FORMATS] = {[DTYPE_FP32] = "",
+                                                      [DTYPE_FP16] = "_half",
+                                                      [DTYPE_BF16] = "_bf16",
+                                                      [DTYPES - 1 + FORMAT_FP8] = "_fp8",
+                                                      [DTYPES - 1 + FORMAT_NVFP4] = "_nvfp4"};
 
 static const char *const line_names[PROFILE_LINES] = {
         [LINE_COPY] = "copy",
@@ -47,21 +50,21 @@ enum profile_line profile_allreduce_line(enum dtype dtype)
 
 /* ---- names of kernels in the file ---- */
 
-void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, enum dtype dtype)
+void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, int format)
 {
-        snprintf(name, PROFILE_NAME, "%s%s", kernel_name(kind), suffixes[dtype]);
+        snprintf(name, PROFILE_NAME, "%s%s", kernel_name(kind), suffixes[format]);
 }
 
 /* The kernel of that name, or -1. */
-static int kernel_of_name(const char *name, enum dtype *dtype)
+static int kernel_of_name(const char *name, int *format)
 {
         char kind[PROFILE_NAME];
         size_t length = strlen(name), suffix = 0;
-        *dtype = DTYPE_FP32;
-        for (enum dtype with = DTYPE_FP16; with < DTYPES; with++) {
+        *format = DTYPE_FP32;
+        for (int with = DTYPE_FP16; with < PROFILE_FORMATS; with++) {
                 size_t end = strlen(suffixes[with]);
                 if (length > end && strcmp(name + length - end, suffixes[with]) == 0) {
-                        *dtype = with;
+                        *format = with;
                         suffix = end;
                 }
         }
@@ -377,18 +380,43 @@ static int read_kernel_point(struct reader *r, struct place where, const json_t 
         return rc == RV_OK ? read_error(r, where, object, &point->error) : rc;
 }
 
+/* Whether kernels of a kind may have a format of their own. */
+static bool has_formats(enum kernel_kind kind)
+{
+        return kernel_descriptor(kind)->products == 1 || kind == KERNEL_QUANTIZE ||
+               kind == KERNEL_TRANSPOSE_QUANTIZED;
+}
+
+/* A kernel in such a format; those of their own are of tensors in bf16. */
+static struct kernel in_format(struct kernel kernel, int format)
+{
+        kernel.dtype = (unsigned char)(format < DTYPES ? format : DTYPE_BF16);
+        kernel.format = (unsigned char)(format < DTYPES ? FORMAT_STORED : format - (DTYPES - 1));
+        return kernel;
+}
+
+static int format_of(const struct kernel *kernel)
+{
+        return profile_format((enum dtype)kernel->dtype, (enum format)kernel->format);
+}
+
 /* All of one kernel: its model, and points that are added to the load's. */
 static int read_kernel(struct reader *r, struct place where, const char *name, const json_t *entry,
                        struct profile_load *load)
 {
-        enum dtype dtype;
+        int format;
         json_t *array, *item;
         size_t i;
-        int kind = kernel_of_name(name, &dtype), rc;
+        int kind = kernel_of_name(name, &format), rc;
         if (kind < 0)
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: there is no kernel of that name", r->path,
                                where.text);
-        if (dtype == DTYPE_FP32 && kernel_descriptor((enum kernel_kind)kind)->only_mixed)
+        if (format >= DTYPES && !has_formats((enum kernel_kind)kind))
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s: %s: only products, and what makes copies for them, have a format of their "
+                               "own",
+                               r->path, where.text);
+        if (format == DTYPE_FP32 && kernel_descriptor((enum kernel_kind)kind)->only_mixed)
                 return rv_fail(r->err, RV_EINPUT,
                                "%s: %s: this kernel works on half precision only, its name is \"%s%s\" or "
                                "\"%s%s\"",
@@ -396,14 +424,13 @@ static int read_kernel(struct reader *r, struct place where, const char *name, c
         if (!json_is_object(entry))
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: must be an object with \"model\", \"points\"",
                                r->path, where.text);
-        if ((rc = read_model(r, where, entry, &load->models[dtype][kind])) != RV_OK ||
+        if ((rc = read_model(r, where, entry, &load->models[format][kind])) != RV_OK ||
             (rc = read_array(r, where, entry, "points", &array)) != RV_OK)
                 return rc;
         json_array_foreach(array, i, item)
         {
                 struct kernel_point *point = &load->points[load->point_count++];
-                point->kernel =
-                        (struct kernel){.kind = (enum kernel_kind)kind, .dtype = (unsigned char)dtype};
+                point->kernel = in_format((struct kernel){.kind = (enum kernel_kind)kind}, format);
                 rc = read_kernel_point(r, place("%.120s.points[%zu]", where.text, i), item, point);
                 if (rc != RV_OK)
                         return rc;
@@ -645,14 +672,17 @@ static int read_peaks(struct reader *r, const json_t *document, struct profile *
                                  &profile->peak_flops_per_second);
         json_object_foreach(found, name, value)
         {
-                const int dtype = dtype_of_precision(name);
-                if (dtype < 0)
-                        return rv_fail(r->err, RV_EINPUT, "%s: %s: \"%.40s\" is none of fp32, mixed and bf16",
-                                       r->path, where.text, name);
-                if ((rc = read_real(r, where, found, name, DBL_MIN, &profile->peaks[dtype])) != RV_OK)
+                enum dtype dtype;
+                enum format format;
+                if (!precision_of_name(name, &dtype, &format))
+                        return rv_fail(r->err, RV_EINPUT,
+                                       "%s: %s: \"%.40s\" is none of fp32, mixed, bf16, fp8 and nvfp4", r->path,
+                                       where.text, name);
+                double *peak = &profile->peaks[profile_format(dtype, format)];
+                if ((rc = read_real(r, where, found, name, DBL_MIN, peak)) != RV_OK)
                         return rc;
                 if (profile->peak_flops_per_second == 0)
-                        profile->peak_flops_per_second = profile->peaks[dtype];
+                        profile->peak_flops_per_second = *peak;
         }
         return rc;
 }
@@ -660,10 +690,13 @@ static int read_peaks(struct reader *r, const json_t *document, struct profile *
 static json_t *peaks_json(const struct profile *profile)
 {
         json_t *peaks = json_object();
-        for (int dtype = 0; dtype < DTYPES; dtype++)
-                if (profile->peaks[dtype] > 0)
-                        json_object_set_new(peaks, dtype_precision((enum dtype)dtype),
-                                            json_real(profile->peaks[dtype]));
+        for (int format = 0; format < PROFILE_FORMATS; format++)
+                if (profile->peaks[format] > 0) {
+                        const struct kernel of = in_format((struct kernel){.kind = KERNEL_MATMUL}, format);
+                        json_object_set_new(peaks,
+                                            precision_name((enum dtype)of.dtype, (enum format)of.format),
+                                            json_real(profile->peaks[format]));
+                }
         if (json_object_size(peaks) > 0)
                 return peaks;
         json_decref(peaks);
@@ -757,6 +790,11 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
              (rc = read_real(r, top, document, "host_link_bytes_per_second", 0,
                              &profile->host_link_bytes_per_second)) == RV_OK))
                 rc = read_loads(r, document, profile);
+        for (int i = 0; rc == RV_OK && i < profile->load_count; i++)
+                for (enum dtype dtype = DTYPE_FP16; dtype < DTYPES; dtype++)
+                        profile->loads[i].lent[dtype] =
+                                strcmp(profile->device.name, "cpu") != 0 &&
+                                !json_object_get(profile->sources, dtype_precision(dtype));
         return rc;
 }
 
@@ -876,12 +914,12 @@ static json_t *kernel_point_json(const struct kernel_point *point)
 }
 
 /* A kernel's model and points; NULL if it has neither. */
-static json_t *kernel_json(const struct profile_load *load, enum kernel_kind kind, enum dtype dtype)
+static json_t *kernel_json(const struct profile_load *load, enum kernel_kind kind, int format)
 {
-        const struct kernel_model *model = &load->models[dtype][kind];
+        const struct kernel_model *model = &load->models[format][kind];
         json_t *points = json_array(), *entry = NULL;
         for (int i = 0; i < load->point_count; i++)
-                if (load->points[i].kernel.kind == kind && load->points[i].kernel.dtype == dtype)
+                if (load->points[i].kernel.kind == kind && format_of(&load->points[i].kernel) == format)
                         json_array_append_new(points, kernel_point_json(&load->points[i]));
         if (model->present || json_array_size(points) > 0) {
                 entry = json_object();
@@ -896,11 +934,11 @@ static json_t *kernel_json(const struct profile_load *load, enum kernel_kind kin
 static json_t *kernels_json(const struct profile_load *load)
 {
         json_t *kernels = json_object();
-        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++) {
+        for (int format = 0; format < PROFILE_FORMATS; format++) {
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                        json_t *entry = kernel_json(load, (enum kernel_kind)kind, dtype);
+                        json_t *entry = kernel_json(load, (enum kernel_kind)kind, format);
                         char name[PROFILE_NAME];
-                        profile_kernel_name(name, (enum kernel_kind)kind, dtype);
+                        profile_kernel_name(name, (enum kernel_kind)kind, format);
                         if (entry)
                                 json_object_set_new(kernels, name, entry);
                 }
@@ -1098,12 +1136,23 @@ int profile_no_line(const struct profile *profile, const struct profile_load *lo
                 profile->path, line_names[line], load->ranks, rv_plural(load->ranks), cure);
 }
 
-bool profile_has_fused(const struct profile_load *load, enum dtype dtype)
+/* The other 16-bit dtype, where what is known of that holds for this one; else this one. */
+static enum dtype lent_by(const struct profile_load *load, enum dtype dtype)
+{
+        return !load->lent[dtype] ? dtype : dtype == DTYPE_FP16 ? DTYPE_BF16 : DTYPE_FP16;
+}
+
+static bool has_fused(const struct profile_load *load, enum dtype dtype)
 {
         for (int i = 0; i < load->point_count; i++)
                 if (load->points[i].kernel.kind == KERNEL_ATTENTION && load->points[i].kernel.dtype == dtype)
                         return true;
         return load->models[dtype][KERNEL_ATTENTION].present;
+}
+
+bool profile_has_fused(const struct profile_load *load, enum dtype dtype)
+{
+        return has_fused(load, dtype) || has_fused(load, lent_by(load, dtype));
 }
 
 /* Whether the load has kernels in a precision, beside the products that are measured in any. */
@@ -1113,7 +1162,8 @@ static bool has_precision(const struct profile_load *load, enum dtype dtype)
                 if (kind != KERNEL_MATMUL && load->models[dtype][kind].present)
                         return true;
         for (int i = 0; i < load->point_count; i++)
-                if (load->points[i].kernel.kind != KERNEL_MATMUL && load->points[i].kernel.dtype == dtype)
+                if (load->points[i].kernel.kind != KERNEL_MATMUL &&
+                    format_of(&load->points[i].kernel) == (int)dtype)
                         return true;
         return false;
 }
@@ -1198,12 +1248,14 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
 {
         char name[PROFILE_NAME], cure[192], group[48] = "";
         const enum dtype dtype = (enum dtype)kernel->dtype;
-        if (!has_precision(load, dtype) && has_any_precision(load))
+        if (!has_precision(load, dtype) && !has_precision(load, lent_by(load, dtype)) && has_any_precision(load))
                 return no_such_precision(profile, load, dtype, err);
         if (kernel_descriptor(kernel->kind)->fused && !profile_has_fused(load, dtype))
                 return no_fused_kernels(profile, dtype, err);
-        profile_kernel_name(name, kernel->kind, dtype);
-        if (!profile->measured)
+        profile_kernel_name(name, kernel->kind, format_of(kernel));
+        if (kernel->format != FORMAT_STORED)
+                snprintf(cure, sizeof cure, "take --precision bf16, or a profile that knows %s", name);
+        else if (!profile->measured)
                 snprintf(cure, sizeof cure, "add a \"model\" of \"%s\" to the \"kernels\" of its loads",
                          name);
         else if (fits_only)
@@ -1246,17 +1298,40 @@ struct known {
         enum profile_source source;
 };
 
+/* A model by which a kernel of a format of its own is priced that has none; NULL: there is none such. */
+static const struct kernel_model *model_like(const struct profile_load *load, const struct kernel *kernel)
+{
+        const bool copies = kernel->kind == KERNEL_QUANTIZE || kernel->kind == KERNEL_TRANSPOSE_QUANTIZED;
+        const struct kernel_model *model = &load->models[kernel->dtype][KERNEL_SWIGLU];
+        if (kernel->format == FORMAT_STORED)
+                return NULL;
+        if (!copies)
+                model = &load->models[format_of(kernel)][KERNEL_MATMUL];
+        const bool fits = copies || (kernel_descriptor(kernel->kind)->fused && kernel->kind != KERNEL_MATMUL &&
+                                     kernel_descriptor(kernel->kind)->parts == 0);
+        return fits && model->present ? model : NULL;
+}
+
+static bool is_known_as(const struct profile_load *load, const struct kernel *kernel, bool fits_only,
+                        struct known *known)
+{
+        const struct kernel_point *point = point_of(load, kernel, fits_only);
+        const struct kernel_model *own = &load->models[format_of(kernel)][kernel->kind],
+                                  *model = own->present ? own : model_like(load, kernel);
+        if (point)
+                *known = (struct known){point->seconds, point->error, 0, PROFILE_POINT};
+        else if (model)
+                *known = (struct known){model_seconds(model, kernel), model->error,
+                                        model->quality.median_error, PROFILE_MODEL};
+        return point || model;
+}
+
 static bool is_known(const struct profile_load *load, const struct kernel *kernel, bool fits_only,
                      struct known *known)
 {
-        const struct kernel_point *point = point_of(load, kernel, fits_only);
-        const struct kernel_model *model = &load->models[kernel->dtype][kernel->kind];
-        if (point)
-                *known = (struct known){point->seconds, point->error, 0, PROFILE_POINT};
-        else if (model->present)
-                *known = (struct known){model_seconds(model, kernel), model->error,
-                                        model->quality.median_error, PROFILE_MODEL};
-        return point || model->present;
+        struct kernel lent = *kernel;
+        lent.dtype = (unsigned char)lent_by(load, (enum dtype)kernel->dtype);
+        return is_known_as(load, kernel, fits_only, known) || is_known_as(load, &lent, fits_only, known);
 }
 
 /* All of its parts' one after the other. Their errors are taken for one and the same, which is the worst. */

@@ -65,10 +65,19 @@ const char *profile_line_name(enum profile_line line);
 /* Returns the line of all-reduces in a format. */
 enum profile_line profile_allreduce_line(enum dtype dtype);
 
+/* The formats that a profile tells apart: those of tensors, by enum dtype, and behind them the others that
+ * products have, by enum format. profile_format returns the one of a kernel that has such a dtype and format.
+ */
+enum { PROFILE_FORMATS = DTYPES + FORMATS - 1 };
+static inline int profile_format(enum dtype dtype, enum format format)
+{
+        return format == FORMAT_STORED ? (int)dtype : DTYPES - 1 + (int)format;
+}
+
 /* Writes a kernel's name in the file: "matmul"; "matmul_half" where its tensors are fp16, "matmul_bf16"
- * where they are bf16. */
+ * where they are bf16, "matmul_fp8" where it reads copies in fp8. `format` is as profile_format has it. */
 enum { PROFILE_NAME = 48 };
-void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, enum dtype dtype);
+void profile_kernel_name(char name[PROFILE_NAME], enum kernel_kind kind, int format);
 
 /* A line's fit, and its points by bytes, ascending. */
 struct profile_curve {
@@ -90,7 +99,10 @@ struct profile_load {
         int ranks;
         struct kernel_point *points;
         int point_count;
-        struct kernel_model models[DTYPES][KERNEL_KINDS];
+        struct kernel_model models[PROFILE_FORMATS][KERNEL_KINDS]; /* by profile_format */
+        /* What a kernel takes in this 16-bit dtype is what it takes in the other one, where that alone is
+         * known: a GPU's tensor cores multiply both alike. */
+        bool lent[DTYPES];
         struct profile_curve lines[PROFILE_LINES];
         /* From an operation's end to the start of the next one on the compute lane. */
         double op_overhead_seconds;
@@ -133,8 +145,8 @@ struct profile {
         json_t *warnings;
         /* Floating-point operations a second that one device reaches at most; 0: not known. */
         double peak_flops_per_second;
-        /* The same of each precision, where they differ; 0: the one above holds. */
-        double peaks[DTYPES];
+        /* The same by profile_format, where they differ; 0: the one above holds. */
+        double peaks[PROFILE_FORMATS];
         /* "fusion": "off": --fusion auto leaves its fused kernels alone. */
         bool unfused;
         /* Bytes that a rank may allocate; 0: not known. */
@@ -199,7 +211,10 @@ bool profile_has_fused(const struct profile_load *, enum dtype dtype);
 enum profile_source { PROFILE_POINT, PROFILE_MODEL };
 
 /* Writes the seconds of one kernel: a measured point of exactly this shape if there is one (and not
- * `fits_only`), else by the model of its kind, else the sum of its parts (kernel_parts). `source` (may be
+ * `fits_only`), else by the model of its kind, else the sum of its parts (kernel_parts). A GPU's prices of
+ * fp16 stand for bf16 where it has none of that, and the other way around, unless the profile's sources say
+ * why it has none. What quantizes moves its bytes as a SwiGLU does, where it has no model of its own; a
+ * product in a format of its own with something behind it is priced by the model of the product alone. `source` (may be
  * NULL) becomes PROFILE_POINT if everything in it was measured. A kind with none of these is RV_EINPUT, with
  * a sentence that names the kernel, the profile and what to do. */
 int profile_kernel_seconds(const struct profile *, const struct profile_load *, const struct kernel *,

@@ -1,5 +1,6 @@
 #include "models/kernels/kernel.h"
 
+#include <math.h>
 #include <string.h>
 
 static bool happens(enum operand_when when, const struct kernel *kernel)
@@ -12,7 +13,9 @@ static bool happens(enum operand_when when, const struct kernel *kernel)
         case WHEN_MIXED:
                 return kernel->dtype != DTYPE_FP32;
         case WHEN_FP32:
-                return kernel->dtype == DTYPE_FP32;
+                return kernel->dtype == DTYPE_FP32 || kernel->wide;
+        case WHEN_TRANSPOSING:
+                return kernel->transpose_b;
         default:
                 return false;
         }
@@ -47,6 +50,7 @@ int kernel_parts(const struct kernel *kernel, struct kernel parts[KERNEL_PARTS])
                 parts[i].transpose_a = product && kernel->transpose_a;
                 parts[i].transpose_b = product && kernel->transpose_b;
                 parts[i].k = product ? kernel->k : 0;
+                parts[i].format = product ? kernel->format : FORMAT_STORED;
         }
         return descriptor->parts;
 }
@@ -66,13 +70,17 @@ int kernel_kind_of(const char *name)
 
 int64_t kernel_collective_bytes(const struct kernel *kernel, int real_bytes)
 {
+        if (kernel->format != FORMAT_STORED)
+                return (int64_t)ceil(
+                        format_bytes((enum format)kernel->format, (double)kernel->m * (double)kernel->n));
         return kernel->m * kernel->n * (kernel->dtype == DTYPE_FP32 ? real_bytes : 2);
 }
 
 bool kernel_same(const struct kernel *a, const struct kernel *b)
 {
         return a->kind == b->kind && a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b &&
-               a->accumulate == b->accumulate && a->dtype == b->dtype && kernel_group(a) == kernel_group(b) &&
+               a->accumulate == b->accumulate && a->dtype == b->dtype && a->format == b->format &&
+               a->wide == b->wide && kernel_group(a) == kernel_group(b) &&
                a->experts == b->experts && a->batch == b->batch && a->m == b->m && a->n == b->n &&
                a->k == b->k && a->l == b->l;
 }
@@ -131,14 +139,36 @@ static double touched(const struct kernel_operand *operand, const struct kernel 
         return (operand_read(operand, kernel) ? read : 0) + (operand_written(operand, kernel) ? all : 0);
 }
 
+/* Whether a product reads an operand in the kernel's format. */
+static bool is_quantized(const struct kernel_operand *operand, const struct kernel *kernel)
+{
+        const enum operand_extent extent = operand->extent;
+        const bool factor = extent == EXTENT_MK || extent == EXTENT_KN || extent == EXTENT_EKN;
+        return operand->type == OPERAND_QUANTIZED ||
+               (kernel->format != FORMAT_STORED && factor && kernel_descriptor(kernel->kind)->products == 1);
+}
+
+/* Whether an operand is the gradient of a parameter where a kernel adds to such ones: a product's result, a
+ * table, a vector that rows are summed into. */
+static bool is_gradient(const struct kernel_operand *operand, const struct kernel *kernel)
+{
+        const bool made = kernel_descriptor(kernel->kind)->products == 1 || operand->extent == EXTENT_TABLE ||
+                          operand_is_summed(operand);
+        return made && operand->writes != WHEN_NEVER;
+}
+
 double kernel_bytes(const struct kernel *kernel)
 {
         const struct kernel_operand *operands = kernel_descriptor(kernel->kind)->operands;
         double bytes = 0;
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
-                const bool stored = operands[i].type == OPERAND_STORED;
-                bytes +=
-                        (stored ? dtype_bytes((enum dtype)kernel->dtype) : 4) * touched(&operands[i], kernel);
+                const struct kernel_operand *operand = &operands[i];
+                const double elements = touched(operand, kernel);
+                const bool real = operand->type != OPERAND_STORED || (kernel->wide && is_gradient(operand, kernel));
+                if (is_quantized(operand, kernel))
+                        bytes += format_bytes((enum format)kernel->format, elements);
+                else
+                        bytes += (real ? 4 : dtype_bytes((enum dtype)kernel->dtype)) * elements;
         }
         return bytes;
 }

@@ -84,6 +84,9 @@ enum kernel_kind {
         KERNEL_CONTEXT_ATTENTION_BACKWARD,
         KERNEL_LAST_COLUMNS,     /* y (m,n): the last columns of rows of k */
         KERNEL_SET_LAST_COLUMNS, /* and back: those become y */
+        /* Of products with a format of their own (struct kernel, `format`). No device has these yet. */
+        KERNEL_QUANTIZE, /* x (m,n) in the format, its transpose, or (transpose_b) both */
+        KERNEL_TRANSPOSE_QUANTIZED, /* the transpose of x (m,n), both in the format */
         KERNEL_KINDS,
         /* No kernels, but entries of a shard's list of work where they run: the collectives of a stage's
          * shards on an (m,n) matrix of tokens, m being the rows of all shards together. */
@@ -127,6 +130,11 @@ struct kernel {
         unsigned char part;
         /* What tensors are stored as: enum dtype. */
         unsigned char dtype;
+        /* enum format: of a product, what its two operands are read in; of what quantizes, what it writes; of
+         * a collective, what moves. FORMAT_STORED: what tensors are stored as. */
+        unsigned char format;
+        /* Tensors have 16 bits, but the gradients of parameters that it adds to, or updates by, are fp32. */
+        unsigned char wide;
         /* Of a collective: it runs beside the kernels up to the next entry that is one, or joins. One along z
          * is not awaited by the others: kernels behind it, or behind KERNEL_TENSOR_Z_JOIN, wait until no more
          * than `left` of those along z, this one with them, are under way. */
@@ -144,6 +152,7 @@ struct kernel {
 enum operand_type {
         OPERAND_STORED, /* a tensor: its elements are of the format that kernel.dtype says */
         OPERAND_REAL,   /* fp32 whatever the format of tensors is (double in the double build) */
+        OPERAND_QUANTIZED, /* a tensor in kernel.format */
         OPERAND_TOKENS, /* int32, of one micro-batch: the next launch has others */
         OPERAND_INDEX,  /* int32, which a kernel wrote: rows, or where those of an expert end */
         OPERAND_NUMBER, /* a double, in memory that host and device both reach */
@@ -178,8 +187,8 @@ enum operand_extent {
 };
 
 /* Which launches read or write an operand: those whose kernel accumulates, whose tensors have 16 bits
- * (mixed), or are fp32. */
-enum operand_when { WHEN_NEVER, WHEN_ALWAYS, WHEN_ACCUMULATING, WHEN_MIXED, WHEN_FP32 };
+ * (mixed), whose gradients are fp32, or which transpose b. */
+enum operand_when { WHEN_NEVER, WHEN_ALWAYS, WHEN_ACCUMULATING, WHEN_MIXED, WHEN_FP32, WHEN_TRANSPOSING };
 
 struct kernel_operand {
         const char *name; /* what runtime/device/kernels.h calls it; NULL: no operand */
@@ -232,6 +241,8 @@ struct kernel_descriptor {
         bool fused;
         /* It is launched on 16-bit tensors only. */
         bool only_mixed;
+        /* It is predicted, but no device has it. */
+        bool only_predicted;
         /* The `parts` kernels that do its work one after the other; 0: it does not consist of others. */
         int parts;
         enum kernel_kind part[KERNEL_PARTS];
@@ -365,8 +376,9 @@ static inline int kernel_group(const struct kernel *kernel)
 
 /* Return the floating-point operations of a kernel and the bytes that it moves; both are 0 for a collective.
  * A tanh or exp counts as one operation. Bytes count each operand once for reading and once for writing, as
- * if no cache kept anything: dtype_bytes() an element, and 4 for what is fp32 in any precision (LayerNorm's
- * statistics, master parameters, moments). */
+ * if no cache kept anything: dtype_bytes() an element, 4 for what is fp32 in any precision (LayerNorm's
+ * statistics, master parameters, moments) and for gradients that are (`wide`), and format_bytes() of what is
+ * in a format of its own. */
 double kernel_flops(const struct kernel *kernel);
 double kernel_bytes(const struct kernel *kernel);
 

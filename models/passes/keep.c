@@ -2,6 +2,7 @@
 #include "models/memory.h"
 #include "models/program.h"
 
+#include <math.h>
 #include <string.h>
 
 static void keep_read(const struct program *p, const struct steps *steps, enum value_role role,
@@ -44,6 +45,16 @@ static int deferred_of(const struct program *p, int value)
         return origin < 0 || scattered ? value : deferred_of(p, origin);
 }
 
+/* Whether a step of a backward's second part makes a value, which the first part then need not leave. */
+static bool is_made_later(const struct program *p, int value)
+{
+        for (int s = 0; s < p->backward.count; s++)
+                for (int i = 0; i < KERNEL_OPERANDS && p->backward.at[s].part == PART_WEIGHT; i++)
+                        if (p->backward.at[s].view[i].value == value && step_writes(&p->backward.at[s], i))
+                                return true;
+        return false;
+}
+
 void program_deferred(const struct program *p, bool deferred[PROGRAM_VALUES])
 {
         memset(deferred, 0, PROGRAM_VALUES * sizeof *deferred);
@@ -52,7 +63,7 @@ void program_deferred(const struct program *p, bool deferred[PROGRAM_VALUES])
         for (int s = 0; s < p->backward.count; s++)
                 for (int i = 0; i < KERNEL_OPERANDS && p->backward.at[s].part == PART_WEIGHT; i++) {
                         const int value = step_reads(p, &p->backward.at[s], i);
-                        if (value >= 0 && p->values[value].role == ROLE_FLOW)
+                        if (value >= 0 && p->values[value].role == ROLE_FLOW && !is_made_later(p, value))
                                 deferred[deferred_of(p, value)] = true;
                 }
 }
@@ -78,15 +89,17 @@ void program_touched(const struct program *p, const struct steps *steps, bool to
                 touched[value] = memory[memory_of(p, value)];
 }
 
-int program_element_bytes(const struct value *value, int element_bytes)
+int64_t program_elements_bytes(const struct value *value, int64_t elements, int element_bytes)
 {
         const bool real = value->type == OPERAND_REAL;
-        return value->type == OPERAND_INDEX ? 4 : real && element_bytes < 4 ? 4 : element_bytes;
+        if (value->format != FORMAT_STORED)
+                return (int64_t)ceil(format_bytes((enum format)value->format, (double)elements));
+        return elements * (value->type == OPERAND_INDEX ? 4 : real && element_bytes < 4 ? 4 : element_bytes);
 }
 
 static int64_t value_bytes(const struct program *p, int value, int element_bytes)
 {
-        return program_stored_elements(p, value, 0) * program_element_bytes(&p->values[value], element_bytes);
+        return program_elements_bytes(&p->values[value], program_stored_elements(p, value, 0), element_bytes);
 }
 
 int64_t program_value_bytes(const struct program *p, int value, int element_bytes)

@@ -56,11 +56,14 @@ static struct step again_of(const struct program *p, enum recompute recompute, c
 /* Whether `value`, an activation of the forward, is stored. */
 bool program_stores(const struct program *p, enum recompute recompute, int value)
 {
+        enum { QUANTIZED = 2 };
         if (recompute == RECOMPUTE_NONE)
                 return true;
         if (recompute == RECOMPUTE_FULL || recompute == RECOMPUTE_LAYER)
                 return false; /* the layer's input alone, which no step of it makes */
         const int maker = maker_of(p, value);
+        if (maker >= 0 && p->forward.at[maker].kind == KERNEL_QUANTIZE) /* as what it is a copy of */
+                return program_stores(p, recompute, step_reads(p, &p->forward.at[maker], QUANTIZED));
         for (int i = 0; recompute != RECOMPUTE_SELECTIVE && maker >= 0 && i < KERNEL_OPERANDS; i++)
                 if (p->forward.at[maker].view[i].value == value)
                         return !is_named(recompute, &p->forward.at[maker], i);

@@ -102,9 +102,9 @@ static int find_lives(struct placing *w, const bool *fixed, int element_bytes, s
                         continue;
                 struct life life = life_of(w, value);
                 stretch(w, &life);
-                life.bytes = memory_aligned(
-                        program_stored_elements(w->p, value, w->at->rows[value] ? w->chunk_rows : 0) *
-                        program_element_bytes(v, element_bytes));
+                const int64_t elements =
+                        program_stored_elements(w->p, value, w->at->rows[value] ? w->chunk_rows : 0);
+                life.bytes = memory_aligned(program_elements_bytes(v, elements, element_bytes));
                 lives[count++] = life;
         }
         return count;

@@ -17,3 +17,32 @@ int dtype_of_precision(const char *name)
                         return dtype;
         return -1;
 }
+
+static const char *const formats[FORMATS] = {[FORMAT_FP8] = "fp8", [FORMAT_NVFP4] = "nvfp4"};
+
+double format_bytes(enum format format, double elements)
+{
+        enum { BLOCK = 16 };
+        return format == FORMAT_FP8 ? elements : elements / 2 + elements / BLOCK;
+}
+
+const char *precision_name(enum dtype dtype, enum format format)
+{
+        return format == FORMAT_STORED ? dtype_precision(dtype) : formats[format];
+}
+
+bool precision_of_name(const char *name, enum dtype *dtype, enum format *format)
+{
+        for (int i = FORMAT_FP8; i < FORMATS; i++)
+                if (strcmp(formats[i], name) == 0) {
+                        *dtype = DTYPE_BF16;
+                        *format = (enum format)i;
+                        return true;
+                }
+        const int found = dtype_of_precision(name);
+        if (found < 0)
+                return false;
+        *dtype = (enum dtype)found;
+        *format = FORMAT_STORED;
+        return true;
+}

@@ -425,6 +425,7 @@ static void print_min(FILE *stream, const struct options *o, const struct capaci
         int64_t beyond = find_min(o, capacity, &min, &need);
         struct options plain = min; /* without what saves memory, which is all named */
         plain.dtype = DTYPE_FP32;
+        plain.format = FORMAT_STORED;
         plain.offload = plain.offload_activations = false;
         plain.recompute = RECOMPUTE_NONE;
         plain.micro_batch_size = plain.zero = 0;

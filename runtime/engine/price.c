@@ -22,6 +22,8 @@ struct pricing {
         int capacity;
         struct stage chunks[MAX_CHUNKS]; /* priced so far, different ones */
         int chunk_count;
+        /* Of the stage being priced: what an update takes longer for the copies that products read. */
+        double copies_seconds_per_parameter;
         int recent[RECENT]; /* by hash: 1 + the place in list->prices of the kernel looked up last; 0: none */
 };
 
@@ -93,10 +95,16 @@ static int price_kernels(struct pricing *pricing, const struct kernel *kernels, 
         return 0;
 }
 
-/* A kernel that reads gradients: of those that are in fp32 one in 16 bits of as many bytes. */
+/* Whether updates work on gradients that are in fp32 although tensors have 16 bits. */
+static bool in_fp32(const struct plan *plan)
+{
+        return plan->reduce_fp32 || plan->wide_gradients;
+}
+
+/* A kernel that reads or clears gradients: of those that are in fp32 one in 16 bits of as many bytes. */
 static struct kernel of_gradients(const struct pricing *pricing, struct kernel kernel)
 {
-        kernel.m *= pricing->plan.reduce_fp32 ? 2 : 1;
+        kernel.m *= in_fp32(&pricing->plan) ? 2 : 1;
         return kernel;
 }
 
@@ -108,8 +116,9 @@ static int price_update(struct pricing *pricing, int64_t parameters, double *sec
                 return basis->offloaded_update(basis->context, parameters, seconds, pricing->err);
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
         int count = workload_update(parameters, pricing->options->dtype, kernels), first = 0;
-        if (pricing->plan.reduce_fp32) /* gradients that are in fp32 are not unscaled before */
+        if (in_fp32(&pricing->plan)) /* they are not unscaled before */
                 first = count - 1;
+        kernels[count - 1].wide = pricing->plan.wide_gradients; /* and are left zero */
         return price_kernels(pricing, kernels + first, count - first, basis->host_seconds, seconds);
 }
 
@@ -121,7 +130,32 @@ static int add_update(struct pricing *pricing, int64_t parameters, struct stage_
         assert(price->update_count < PRICE_UPDATES);
         struct update_price *added = &price->updates[price->update_count++];
         added->parameters = parameters;
-        return price_update(pricing, parameters, &added->seconds);
+        const int rc = price_update(pricing, parameters, &added->seconds);
+        added->seconds += (double)parameters * pricing->copies_seconds_per_parameter;
+        return rc;
+}
+
+/* The copies of weights that are made once a batch, when these are updated: each update takes its part. */
+static int price_copies(struct pricing *pricing, const struct stage *stage, const struct regions *regions)
+{
+        const int count = workload_list_quantize(pricing->workload, stage, NULL);
+        const int64_t updated = regions_elements(regions);
+        double seconds = 0, each;
+        int rc = 0;
+        pricing->copies_seconds_per_parameter = 0;
+        if (count == 0 || updated == 0)
+                return 0;
+        struct kernel *kernels = malloc((size_t)count * sizeof *kernels);
+        if (!kernels)
+                return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the copies of %d weights", count);
+        workload_list_quantize(pricing->workload, stage, kernels);
+        for (int i = 0; rc == 0 && i < count; i++) {
+                rc = price_kernel(pricing, &kernels[i], &each);
+                seconds += rc == 0 ? fmax(each, pricing->basis->host_seconds) : 0;
+        }
+        free(kernels);
+        pricing->copies_seconds_per_parameter = seconds / (double)updated;
+        return rc;
 }
 
 /* Zero: the norm of all shares of the first replica, of which no other has more. */
@@ -141,7 +175,7 @@ static int price_shared_norm(struct pricing *pricing, const struct stage *stage,
                 part.m = (own.offset + own.count < whole.m ? own.offset + own.count : whole.m) - own.offset;
                 part.accumulate = count > 0;
                 if (part.m > 0)
-                        kernels[count++] = part;
+                        kernels[count++] = of_gradients(pricing, part);
         }
         int rc = price_kernels(pricing, kernels, count, pricing->basis->host_seconds, &price->norm);
         free(kernels);
@@ -160,12 +194,13 @@ static int price_optimizer(struct pricing *pricing, const struct stage *stage, s
                       check = workload_overflow(part.parameters, dtype),
                       clear = workload_clear(part.parameters, dtype);
         norm.m = norm.m < part.parameters ? norm.m : part.parameters;
-        if (plan->reduce_fp32) {
+        if (in_fp32(plan)) {
                 check = norm;
                 check.m = part.parameters;
                 check = of_gradients(pricing, check);
         }
         norm = of_gradients(pricing, norm);
+        clear = of_gradients(pricing, clear);
         int64_t sizes[REGIONS_SIZES];
         const int updates = regions_update_sizes(&regions, sizes);
         int rc = 0;
@@ -178,6 +213,8 @@ static int price_optimizer(struct pricing *pricing, const struct stage *stage, s
                 rc = price_kernels(pricing, &check, 1, host, &price->check);
         if (rc == 0 && plan->zero == 1)
                 rc = price_kernels(pricing, &clear, 1, host, &price->clear);
+        if (rc == 0)
+                rc = price_copies(pricing, stage, &regions);
         for (int i = 0; rc == 0 && i < updates; i++)
                 rc = add_update(pricing, sizes[i], price);
         return rc;

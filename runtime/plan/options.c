@@ -307,6 +307,9 @@ struct work options_work(const struct options *o)
                 .micro_batch_size = o->micro_batch_size / options_shards_z(o),
                 .seq_len = o->seq_len / options_context_ranks(o),
                 .dtype = o->dtype,
+                .format = o->format,
+                .quantizes_each_pass = o->zero == 3 && options_replicas(o) > 1,
+                .wide_gradients = o->wide_gradients,
                 .recompute = o->recompute == RECOMPUTE_SELECTIVE && !gpt_stores_scores(&o->gpt)
                                      ? RECOMPUTE_NONE
                                      : o->recompute,
@@ -374,6 +377,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .zero = replicas > 1 ? o->zero : 0, /* one replica shares with nobody */
                 .sharers = o->zero >= 1 && o->shard_replicas < replicas ? o->shard_replicas : 0,
                 .reduce_fp32 = o->reduce_fp32 && replicas > 1,
+                .wide_gradients = o->wide_gradients,
                 .unit_layers = o->unit_layers,
                 .prefetch = o->prefetch,
                 .gathered = o->gather_each == GATHER_EACH_BATCH ? GATHERED_FOR_BATCH
@@ -535,6 +539,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .stage_messages = plan.stage_messages,
                 .staged_gradients = staged_gradients(&plan, &part, parameters),
                 .shard_parameters = plan.zero == 1 ? shard_parameters(&plan, o, &part) : 0,
+                .wide_gradients = o->wide_gradients,
                 .offload = o->offload,
                 .offload_parameters = plan.offload_parameters,
                 .update_buffers = plan_buffers_updates(&plan) ? PLAN_UPDATE_BUFFERS : 0,

@@ -44,6 +44,8 @@ struct options {
         int deferred_layers;
         double clip;          /* the global norm to which gradients are clipped; 0: they are not */
         enum dtype dtype;     /* --precision: what tensors are stored as */
+        enum format format;   /* and what products read, if that is another; then dtype is DTYPE_BF16 */
+        bool wide_gradients;  /* --gradients fp32: of 16-bit tensors */
         bool precision_given; /* else train takes fp32, and a prediction takes its profile's */
         bool offload;         /* master parameters and moments are in host memory; needs 16-bit tensors */
         enum recompute recompute;

@@ -27,6 +27,7 @@ static const char *const grid_overlaps[] = {[GRID_OVERLAP_NONE] = "none",
 static const char *const context_exchanges[] = {
         [CONTEXT_RING] = "ring", [CONTEXT_ALL_GATHER] = "all-gather", NULL};
 static const char *const switched[] = {"off", "on", NULL};
+static const char *const gradient_dtypes[] = {"16-bit", "fp32", NULL};
 static const char *const reduced_dtypes[] = {"16-bit", "fp32", NULL};
 static const char *const times_to_gather[] = {
         [GATHER_EACH_MICRO_BATCH] = "micro-batch", [GATHER_EACH_BATCH] = "batch", NULL};
@@ -101,6 +102,11 @@ static bool has_context(const struct options *o)
 static bool has_whole_backwards(const struct options *o)
 {
         return !options_parts_backward(o);
+}
+
+static bool quantizes(const struct options *o)
+{
+        return o->format != FORMAT_STORED;
 }
 
 static int parse_schedule(struct options *o, const char *text, struct rv_error_info *err)
@@ -231,20 +237,18 @@ static void write_capacity(const struct options *o, char *text, size_t size)
 
 static int parse_precision(struct options *o, const char *text, struct rv_error_info *err)
 {
-        const int dtype = dtype_of_precision(text);
-        if (dtype < 0)
+        if (!precision_of_name(text, &o->dtype, &o->format))
                 return rv_fail(err, RV_EINPUT,
                                "--precision: '%s' is not known; there are fp32, and with fp32 master "
-                               "parameters mixed (fp16) and bf16",
+                               "parameters mixed (fp16), bf16, and for predictions fp8 and nvfp4",
                                text);
-        o->dtype = (enum dtype)dtype;
         o->precision_given = true;
         return 0;
 }
 
 static void write_precision(const struct options *o, char *text, size_t size)
 {
-        snprintf(text, size, "%s", dtype_precision(o->dtype));
+        snprintf(text, size, "%s", precision_name(o->dtype, o->format));
 }
 
 static int parse_recompute(struct options *o, const char *text, struct rv_error_info *err)
@@ -603,8 +607,23 @@ static const struct flag flags[] = {
          .parse = parse_precision, .write = write_precision,
          .help = "fp32, the default of training; a prediction's is its profile's, mixed before bf16 before fp32. "
                  "mixed: parameters, gradients, activations and messages in fp16, master parameters and Adam's "
-                 "moments in fp32, dynamic loss scaling; bf16: the same in bf16, whose range needs no loss scaling",
-         .sweep = SWEEP_FIXED},
+                 "moments in fp32, dynamic loss scaling; bf16: the same in bf16, whose range needs no loss scaling. "
+                 "In predictions also fp8 and nvfp4: bf16 but for the products of blocks' linear layers, as "
+                 "Transformer Engine has them",
+         .sweep = SWEEP_FIXED,
+         CONFLICTS({{{"precision", IS, DTYPE_BF16}, {"tp", ABOVE, LARGEST_GRID}}, .also = quantizes, .code = RV_ENOTBUILT,
+                    .sentence = "{precision} with a grid of shards, {tp}, is not built yet"})},
+        {.name = "gradients", .argument = "DTYPE", .scope = FLAG_OF_MANY, AT(STORE_BOOL, wide_gradients),
+         .names = gradient_dtypes, .report = REPORT_IF_CHANGED,
+         .help = "In predictions of mixed, bf16, fp8 and nvfp4 precision: what gradients of parameters are made, added up and "
+                 "summed over replicas in: 16-bit, the default, or fp32 (Megatron-LM's main gradients), which take 4 "
+                 "bytes a parameter for 2 and 4 of a copy",
+         .sweep = SWEEP_FIXED,
+         CONFLICTS({{{"gradients", IS, true}, {"precision", IS, DTYPE_FP32}}, .code = RV_EPLAN,
+                    .sentence = "{gradients} is for --precision mixed, bf16, fp8 and nvfp4: in fp32 gradients are fp32 anyway"},
+                   {{{"gradients", IS, true}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "{gradients} with {zero} is not built yet: there --reduce-dtype fp32 reduces gradients, and "
+                                "keeps them, in fp32"})},
         {.name = "offload", .scope = FLAG_OF_MANY, AT(STORE_BOOL, offload),
          .propose = propose_offload,
          .help = "Keep master parameters and moments in host memory; they are fetched, updated and written back "

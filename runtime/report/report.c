@@ -306,6 +306,8 @@ static void print_choices(const struct report *r, FILE *out)
         const char *activations =
                 any_stored_on_host(r) ? "activations offloaded" : "too few activations stored to offload any";
         static const char *const precisions[DTYPES] = {NULL, "mixed precision", "bf16 precision"};
+        static const char *const formats[FORMATS] = {
+                NULL, "bf16 precision with products in fp8", "bf16 precision with products in nvfp4"};
         static const char *const recomputed[RECOMPUTES] = {
                 [RECOMPUTE_SELECTIVE] = "attention scores recomputed",
                 [RECOMPUTE_FULL] = "activations recomputed",
@@ -316,7 +318,8 @@ static void print_choices(const struct report *r, FILE *out)
         const struct work work = options_work(o);
         char layers[64];
         const char *const choices[] = {
-                precisions[o->dtype],
+                o->format == FORMAT_STORED ? precisions[o->dtype] : formats[o->format],
+                o->wide_gradients ? "gradients in fp32" : NULL,
                 o->offload ? "optimizer offloaded" : NULL,
                 plan.offload_parameters ? "weights offloaded" : NULL,
                 plan.zero == 1   ? "optimizer shared by replicas"

@@ -91,6 +91,8 @@ struct plan {
         /* ZeRO-2 and 3, of gradients that are made in 16 bits: a unit's are widened when its backward is
          * over, and reduced, and kept from micro-batch to micro-batch, in fp32. */
         bool reduce_fp32;
+        /* Gradients are made and kept in fp32 whatever is stored, and summed in it; without ZeRO-2 and 3. */
+        bool wide_gradients;
         int micro_batches; /* in a batch, for each pipeline */
         enum policy_id policy;
         /* For the axonn policy: the most micro-batches under way in a pipeline at once. 0 means pp. */
@@ -190,7 +192,7 @@ static inline bool plan_sums_shares(const struct plan *plan)
 /* Returns the bytes of one gradient in a collective of replicas. */
 static inline int plan_gradient_bytes(const struct plan *plan)
 {
-        return plan->reduce_fp32 ? 4 : plan->element_bytes;
+        return plan->reduce_fp32 || plan->wide_gradients ? 4 : plan->element_bytes;
 }
 
 /* Returns the size of a replica's share of `count` parameters: ZeRO splits them evenly and rounds the shares

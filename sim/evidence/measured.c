@@ -492,7 +492,7 @@ static double figure_of(const struct measured_run *run, double seconds)
                 return 1e-12 * flops_per_second;
         case TABLE_PERCENT_OF_PEAK:
                 return 100 * flops_per_second /
-                       machine_peak_flops_per_second(run->candidate.machine, o->dtype);
+                       machine_peak_flops_per_second(run->candidate.machine, o->dtype, o->format);
         default:
                 return seconds;
         }

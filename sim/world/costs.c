@@ -129,8 +129,9 @@ enum collective_kind costs_collective(const struct op *op)
 /* Gradients or weights; scalars are double. */
 enum dtype costs_format(const struct costs *costs, const struct op *op)
 {
-        const bool fp32 = costs->options->reduce_fp32 && op->kind != OP_ALL_GATHER;
-        return op->lane != LANE_SCALARS && !fp32 ? costs->options->dtype : DTYPE_FP32;
+        const struct options *o = costs->options;
+        const bool fp32 = (o->reduce_fp32 || o->wide_gradients) && op->kind != OP_ALL_GATHER;
+        return op->lane != LANE_SCALARS && !fp32 ? o->dtype : DTYPE_FP32;
 }
 
 struct collective_group costs_group(const struct costs *costs, struct plan_group group, enum op_group kind)

@@ -105,11 +105,14 @@ static const char *obstacle_in_sums(const struct platform *p, const struct plan 
                     {GROUP_EXPERT_DATA, sum, experts % chunk},
                     {GROUP_SHARERS, COLLECTIVE_ALL_GATHER, groups ? min_int64(parameters, chunk) : 0},
                     {plan_unit_group(plan), COLLECTIVE_ALL_GATHER, plan->zero >= 2 ? parameters : 0}};
-        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+                const bool wide = plan->wide_gradients && sums[i].kind != COLLECTIVE_ALL_GATHER;
                 if (sums[i].parameters &&
                     !members_are_alike(p, plan_group(plan, 0, sums[i].group), sums[i].kind,
-                                       sums[i].parameters * plan->element_bytes, options->dtype))
+                                       sums[i].parameters * (wide ? 4 : plan->element_bytes),
+                                       wide ? DTYPE_FP32 : options->dtype))
                         return along_trees;
+        }
         return !plan_sums_shares(plan) || shares_are_alike(p, plan, options) ? NULL : along_trees;
 }
 

@@ -301,8 +301,9 @@ struct capacity machine_capacity(const struct machine *m, const struct options *
         }};
 }
 
-double machine_peak_flops_per_second(const struct machine *m, enum dtype dtype)
+double machine_peak_flops_per_second(const struct machine *m, enum dtype dtype, enum format format)
 {
+        const int which = profile_format(dtype, format);
         double sum = 0;
         for (int first = 0; first < m->gpus;) {
                 const struct platform_place place = platform_place(&m->platform, first);
@@ -310,9 +311,10 @@ double machine_peak_flops_per_second(const struct machine *m, enum dtype dtype)
                 const int64_t here = of_kind < m->gpus - first ? of_kind : m->gpus - first;
                 const struct profile *profile = machine_profile(m, place.group);
                 const double stated = place.figures->gpu_peak_flops_per_second;
-                sum += (double)here * (profile->peaks[dtype] > 0 ? profile->peaks[dtype]
-                                       : stated > 0              ? stated
-                                                                 : profile->peak_flops_per_second);
+                const double peak = profile->peaks[which] > 0 ? profile->peaks[which] : profile->peaks[dtype];
+                sum += (double)here * (peak > 0     ? peak
+                                       : stated > 0 ? stated
+                                                    : profile->peak_flops_per_second);
                 first += (int)here;
         }
         return sum / m->gpus;

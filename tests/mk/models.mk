@@ -21,3 +21,8 @@ $(BUILD)/tests/test_overlap: $(call obj,tests/unit/test_overlap.c) $(call lib,mo
 TESTS += test_shards
 $(BUILD)/tests/test_shards: $(call obj,tests/unit/test_shards.c) $(call lib,models base)
 	$(TEST_LINK)
+
+# Products in a format of their own, and gradients in fp32.
+TESTS += test_quantize
+$(BUILD)/tests/test_quantize: $(call obj,tests/unit/test_quantize.c) $(call lib,models base)
+	$(TEST_LINK)

@@ -884,6 +884,33 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                  6 * 4 * 200},
                 {{KERNEL_LAST_COLUMNS, .batch = 1, .m = 4, .n = 8, .k = 10}, 2 * 72, 4 * 72},
                 {{KERNEL_SET_LAST_COLUMNS, .batch = 1, .m = 4, .n = 8, .k = 10}, 2 * 112, 4 * 112},
+                {{KERNEL_QUANTIZE, .format = FORMAT_FP8, .batch = 1, .m = 4, .n = 8}, 32 * (2 + 1), 0},
+                {{KERNEL_QUANTIZE, .transpose_b = 1, .format = FORMAT_NVFP4, .batch = 1, .m = 4, .n = 8},
+                 32 * (2 + 2 * 9.0 / 16),
+                 0},
+                {{KERNEL_TRANSPOSE_QUANTIZED, .format = FORMAT_FP8, .batch = 1, .m = 4, .n = 8}, 2 * 32, 0},
+                /* products that read a byte an element, or half of one and its scales */
+                {{KERNEL_MATMUL, .format = FORMAT_FP8, .batch = 1, .m = 2, .n = 3, .k = 5}, 25 + 2 * 6, 0},
+                {{KERNEL_MATMUL, .format = FORMAT_NVFP4, .batch = 1, .m = 2, .n = 3, .k = 16},
+                 80 * 9.0 / 16 + 2 * 6,
+                 0},
+                {{KERNEL_GROUPED_MATMUL,
+                  .format = FORMAT_FP8,
+                  .experts = 3,
+                  .batch = 1,
+                  .m = 8,
+                  .n = 4,
+                  .k = 5},
+                 40 + 60 + 2 * 32,
+                 0},
+                /* gradients of parameters in fp32 */
+                {{KERNEL_MATMUL, .accumulate = 1, .wide = 1, .batch = 1, .m = 2, .n = 3, .k = 5},
+                 2 * 25 + 8 * 6,
+                 0},
+                {{KERNEL_RMSNORM_BACKWARD, .wide = 1, .batch = 1, .m = 4, .n = 8},
+                 2 * (3 * 32 + 8) + 4 * 4 + 8 * 8,
+                 0},
+                {{KERNEL_ADAMW, .wide = 1, .batch = 1, .m = 100}, 100 * (3 * 8 + 8 + 2), 0},
         };
         bool seen[KERNEL_KINDS] = {0};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -216,12 +216,19 @@ static const struct {
          "until the gradients of weights have their turn"},
         {GOOD "--p2p sync --schedule 1f1b", 1, RV_EINPUT,
          "--p2p: 'sync' is not known; there are async and blocking"},
-        {GOOD "--precision fp8", 1, RV_EINPUT,
-         "--precision: 'fp8' is not known; there are fp32, and with fp32 master parameters mixed "
-         "(fp16) and bf16"},
+        {GOOD "--precision int8", 1, RV_EINPUT,
+         "--precision: 'int8' is not known; there are fp32, and with fp32 master parameters mixed "
+         "(fp16), bf16, and for predictions fp8 and nvfp4"},
+        {GOOD "--precision fp8 --tp 2x1x1", 2, RV_ENOTBUILT,
+         "--precision fp8 with a grid of shards, --tp 2x1x1, is not built yet"},
+        {GOOD "--gradients fp32 --precision fp32", 1, RV_EPLAN,
+         "--gradients fp32 is for --precision mixed, bf16, fp8 and nvfp4: in fp32 gradients are fp32 anyway"},
+        {GOOD "--gradients fp32 --precision bf16 --dp 2 --zero 2", 2, RV_ENOTBUILT,
+         "--gradients fp32 with --zero 2 is not built yet: there --reduce-dtype fp32 reduces gradients, and "
+         "keeps them, in fp32"},
         {GOOD "--precision=", 1, RV_EINPUT,
          "--precision: '' is not known; there are fp32, and with fp32 master parameters mixed "
-         "(fp16) and bf16"},
+         "(fp16), bf16, and for predictions fp8 and nvfp4"},
         {GOOD "--offload", 1, RV_EPLAN,
          "--offload needs --precision mixed or bf16: in fp32 the parameters on the device are the master "
          "parameters"},

@@ -165,7 +165,7 @@ struct range {
 static struct range range_of(const struct program *p, const struct step *step, int value)
 {
         const int shards = p->values[value].state == STATE_ROWS ? p->shards : 1;
-        const int bytes = program_element_bytes(&p->values[value], 4);
+        const int bytes = (int)program_elements_bytes(&p->values[value], 1, 4);
         struct range range = {.value = value, .end = ROWS / shards};
         range.end_byte = bytes * program_stored_elements(p, value, 0);
         if (step->rows) {

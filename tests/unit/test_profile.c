@@ -124,11 +124,13 @@ static void saving_and_loading_changes_nothing(void **state)
 {
         (void)state;
         struct rv_error_info err = {0};
-        enum { POINTS = 8 };
+        enum { POINTS = 9 };
         struct kernel half = product(8, 4, 2);
         half.dtype = DTYPE_FP16;
         struct kernel bf16 = half;
         bf16.dtype = DTYPE_BF16;
+        struct kernel fp8 = bf16;
+        fp8.format = FORMAT_FP8;
         const struct kernel own = {KERNEL_ATTENTION, .batch = 12, .m = 16, .n = 16, .k = 8};
         struct kernel shared = own;
         shared.group = 4;
@@ -145,7 +147,8 @@ static void saving_and_loading_changes_nothing(void **state)
                 {bf16, 2.0 / 7, 0.2, 0.8, 12, 0.03},
                 {{.kind = KERNEL_OVERFLOW, .dtype = 1, .batch = 1, .m = 77}, 1e-3, 1e-3, 1e-3, 4, 0.5},
                 {own, 4.0 / 7, 0.2, 0.8, 5, 0},
-                {shared, 3.0 / 7, 0.2, 0.8, 6, 0}};
+                {shared, 3.0 / 7, 0.2, 0.8, 6, 0},
+                {fp8, 1.0 / 7, 0.2, 0.8, 7, 0}};
         struct line_point lines[2] = {{1024, 1e-6, 0.1 / 3}, {1 << 20, 1.0 / 7, 0}};
         struct profile_load loads[2] = {
                 {.ranks = 1, .op_overhead_seconds = 1e-6, .points = points, .point_count = 2},
@@ -159,10 +162,12 @@ static void saving_and_loading_changes_nothing(void **state)
                 (struct kernel_model){.bytes_per_second = 1.0 / 3, .present = true};
         loads[1].models[DTYPE_BF16][KERNEL_ATTENTION] =
                 (struct kernel_model){.bytes_per_second = 1.0 / 9, .present = true};
+        loads[1].models[profile_format(DTYPE_BF16, FORMAT_NVFP4)][KERNEL_GROUPED_MATMUL] =
+                (struct kernel_model){.bytes_per_second = 1.0 / 11, .present = true};
         loads[1].models[true][KERNEL_ADAMW] = every_parameter();
         struct profile before = {.measured = true,
                                  .peak_flops_per_second = 1e11 / 3,
-                                 .peaks = {1e11 / 3, 0, 2e11 / 3},
+                                 .peaks = {1e11 / 3, 0, 2e11 / 3, 0, 8e11 / 3},
                                  .unfused = true,
                                  .device_memory_bytes = 5,
                                  .host_link_bytes_per_second = 1e9 / 3,
@@ -218,10 +223,10 @@ static void saving_and_loading_changes_nothing(void **state)
                             found->p90 == points[j].p90 && found->samples == points[j].samples &&
                             found->error == points[j].error);
         }
-        for (int in_half = 0; in_half < DTYPES; in_half++)
+        for (int format = 0; format < PROFILE_FORMATS; format++)
                 for (int kind = 0; kind < KERNEL_KINDS; kind++) {
-                        const struct kernel_model *model = &loads[1].models[in_half][kind],
-                                                  *found = &after.loads[1].models[in_half][kind];
+                        const struct kernel_model *model = &loads[1].models[format][kind],
+                                                  *found = &after.loads[1].models[format][kind];
                         assert_int_equal(found->present, model->present);
                         assert_memory_equal(found, model, sizeof *model);
                 }
@@ -289,7 +294,8 @@ static const struct damage DAMAGES[] = {
         {"\"source\": \"by hand\"", "\"source\": 3", "\"source\""},
         {"\"source\":", "\"element_bytes\": 4, \"source\":", "in the format of before mixed precision"},
         {"5e10", "-5e10", "\"peak_flops_per_second\" is -5e+10"},
-        {"5e10", "{\"fp8\": 1}", "peak_flops_per_second: \"fp8\" is none of fp32, mixed and bf16"},
+        {"5e10", "{\"int8\": 1}",
+         "peak_flops_per_second: \"int8\" is none of fp32, mixed, bf16, fp8 and nvfp4"},
         {"5e10", "{\"bf16\": 0}", "peak_flops_per_second: \"bf16\" is 0"},
         {"\"machine\":", "\"fusion\": \"on\", \"machine\":", "\"fusion\" must be \"off\" or left out"},
         {"\"machine\":", "\"warnings\": \"none\", \"machine\":", "\"warnings\" must be an array of texts"},
@@ -605,7 +611,7 @@ static void the_presets_price_every_kernel_of_their_precisions(void **state)
                                                       .m = 512,
                                                       .n = 512,
                                                       .k = 512};
-                        if ((descriptor->fused && !presets[i].fused) ||
+                        if ((descriptor->fused && !presets[i].fused) || descriptor->only_predicted ||
                             (dtype == DTYPE_FP32 && descriptor->only_mixed))
                                 continue;
                         if (!is_priced(&profile, &kernel, &err))
@@ -613,6 +619,106 @@ static void the_presets_price_every_kernel_of_their_precisions(void **state)
                 }
                 profile_free(&profile);
         }
+}
+
+/* A profile of one load, of `kernels`, on a device, with what its sources say. */
+static void load_kernels(struct profile *profile, const char *device, const char *sources, const char *kernels)
+{
+        char path[64], text[2048];
+        struct rv_error_info err = {0};
+        temporary_path(path);
+        snprintf(text, sizeof text,
+                 "{\"ranvier\": \"0\", \"kind\": \"profile\", \"device\": \"%s\", \"source\": \"by hand\", "
+                 "\"sources\": {%s}, \"measured\": false, \"peak_flops_per_second\": {\"bf16\": 4, \"fp8\": 8}, "
+                 "\"device_memory_bytes\": 0, \"loads\": [{\"ranks\": 1, \"op_overhead_seconds\": 0, "
+                 "\"kernels\": {%s}, \"lines\": {}}]}",
+                 device, sources, kernels);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fputs(text, file);
+        fclose(file);
+        if (profile_load(profile, path, &err))
+                fail_msg("%s", err.sentence);
+        unlink(path);
+}
+
+#define OF_BYTES(name, rate) "\"" name "\": {\"model\": {\"bytes_per_second\": " rate "}, \"points\": []}"
+
+/* Tensor cores multiply fp16 and bf16 alike, so what is known of one holds for the other: on a GPU, and where
+ * the profile does not say why it has no bf16. */
+static void a_gpu_prices_bf16_as_fp16_and_the_other_way_around(void **state)
+{
+        (void)state;
+        static const char half[] = OF_BYTES("layernorm_half", "1000"), bf16[] = OF_BYTES("layernorm_bf16", "500");
+        static const struct {
+                const char *device, *sources, *kernels;
+                enum dtype asked;
+                bool priced;
+        } cases[] = {{"A GPU", "", half, DTYPE_BF16, true},
+                     {"A GPU", "", half, DTYPE_FP16, true},
+                     {"A GPU", "", bf16, DTYPE_FP16, true},
+                     {"A GPU", "", half, DTYPE_FP32, false},
+                     {"A GPU", "\"bf16\": \"it has none\"", half, DTYPE_BF16, false},
+                     {"cpu", "", half, DTYPE_BF16, false}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                struct kernel known = {KERNEL_LAYERNORM, .batch = 1, .m = 8, .n = 8}, asked = known;
+                struct profile profile;
+                struct rv_error_info err = {0};
+                double seconds, same;
+                load_kernels(&profile, cases[i].device, cases[i].sources, cases[i].kernels);
+                known.dtype = cases[i].kernels == half ? DTYPE_FP16 : DTYPE_BF16;
+                asked.dtype = (unsigned char)cases[i].asked;
+                const int rc = profile_kernel_seconds(&profile, profile.loads, &asked, false, &seconds, NULL, &err);
+                assert_int_equal(rc, cases[i].priced ? RV_OK : RV_EINPUT);
+                if (cases[i].priced) {
+                        assert_int_equal(profile_kernel_seconds(&profile, profile.loads, &known, false, &same,
+                                                                NULL, &err),
+                                         RV_OK);
+                        assert_true(seconds == same);
+                }
+                /* what is taken by default is what the profile has itself */
+                assert_true(profile_has_precision(&profile, (enum dtype)known.dtype));
+                assert_false(profile_has_precision(&profile, known.dtype == DTYPE_FP16 ? DTYPE_BF16 : DTYPE_FP16));
+                profile_free(&profile);
+        }
+}
+
+/* A product has the price of its format, and of what follows it in its kernel too; what makes copies moves
+ * bytes as SwiGLU does. A profile without the format says which kernel it lacks. */
+static void products_are_priced_in_their_format(void **state)
+{
+        (void)state;
+        static const char swiglu[] = OF_BYTES("swiglu_bf16", "10") ", " OF_BYTES("matmul_bf16", "10");
+        static const char fp8[] = OF_BYTES("swiglu_bf16", "10") ", " OF_BYTES("matmul_fp8", "100");
+        struct kernel product = {KERNEL_MATMUL, .dtype = DTYPE_BF16, .format = FORMAT_FP8, .batch = 1};
+        product.m = product.n = product.k = 10;
+        struct kernel biased = product, copy = product, grouped = product;
+        biased.kind = KERNEL_MATMUL_BIAS;
+        copy.kind = KERNEL_QUANTIZE;
+        copy.k = 0;
+        grouped.kind = KERNEL_GROUPED_MATMUL;
+        struct profile profile;
+        struct rv_error_info err = {0};
+        double seconds;
+        load_kernels(&profile, "A GPU", "", fp8);
+        const struct profile_load *load = profile.loads;
+        assert_int_equal(profile_kernel_seconds(&profile, load, &product, false, &seconds, NULL, &err), RV_OK);
+        assert_true(fabs(seconds - (100 + 100 + 2 * 100) / 100.0) < 1e-12);
+        assert_int_equal(profile_kernel_seconds(&profile, load, &biased, false, &seconds, NULL, &err), RV_OK);
+        assert_true(fabs(seconds - (100 + 100 + 2 * 100 + 2 * 10) / 100.0) < 1e-12);
+        assert_int_equal(profile_kernel_seconds(&profile, load, &copy, false, &seconds, NULL, &err), RV_OK);
+        assert_true(fabs(seconds - 300 / 10.0) < 1e-12);
+        assert_int_equal(profile_kernel_seconds(&profile, load, &grouped, false, &seconds, NULL, &err),
+                         RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "kernel grouped_matmul_fp8"));
+        assert_true(profile.peaks[profile_format(DTYPE_BF16, FORMAT_FP8)] == 8);
+        profile_free(&profile);
+        load_kernels(&profile, "A GPU", "", swiglu);
+        assert_int_equal(profile_kernel_seconds(&profile, profile.loads, &product, false, &seconds, NULL, &err),
+                         RV_EINPUT);
+        assert_non_null(strstr(err.sentence, "kernel matmul_fp8 "));
+        assert_non_null(strstr(err.sentence, "take --precision bf16, or a profile that knows matmul_fp8"));
+        profile_free(&profile);
 }
 
 /* What the datasheet gives one rate for is priced alike; a V100 has no bf16, and says so. */
@@ -809,6 +915,8 @@ int main(void)
                 cmocka_unit_test(a_line_goes_through_its_points_and_beyond_them_as_fitted),
                 cmocka_unit_test(a_line_that_is_missing_is_an_error_with_its_name_and_cure),
                 cmocka_unit_test(the_presets_price_every_kernel_of_their_precisions),
+                cmocka_unit_test(a_gpu_prices_bf16_as_fp16_and_the_other_way_around),
+                cmocka_unit_test(products_are_priced_in_their_format),
                 cmocka_unit_test(bf16_is_priced_as_fp16_where_the_gpu_has_it),
                 cmocka_unit_test(fused_attention_takes_what_was_measured_elsewhere),
                 cmocka_unit_test(a_kernel_that_was_not_measured_takes_what_its_parts_take),

@@ -193,8 +193,8 @@ bool memory_copies_gradients(const struct memory_plan *plan);
  * offloading: 2 + 2 weights and gradients, 4 + 4 master parameters and gradients, 8 moments. With it, it
  * takes 4 on the device and 12 on the host, and four fp32 arrays for each buffer of an update (Singh &
  * Bhatele 2022). fp32 takes 16. With zero, what is not weights and gradients is shared by the replicas.
- * Gradients that are kept in fp32 take 4 bytes for 2 + 4: 18 bytes a parameter, or 6 + 12 / replicas with zero
- * 1 (as Megatron-LM's main gradients). */
+ * Gradients that are kept in fp32 take 4 bytes for 2 + 4: 18 bytes a parameter, or 6 + 12 / replicas with
+ * zero 1 (as Megatron-LM's main gradients). */
 void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan,
                   struct memory_bytes *bytes);
 

@@ -357,13 +357,12 @@ static bool same_work(const struct work *a, const struct work *b)
         return a->micro_batch_size == b->micro_batch_size && a->seq_len == b->seq_len &&
                a->dtype == b->dtype && a->format == b->format &&
                a->quantizes_each_pass == b->quantizes_each_pass && a->wide_gradients == b->wide_gradients &&
-               a->real_bytes == b->real_bytes && a->recompute == b->recompute &&
-               a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
-               a->tp_overlap == b->tp_overlap && work_expert_ranks(a) == work_expert_ranks(b) &&
-               a->expert_capacity == b->expert_capacity && work_context_ranks(a) == work_context_ranks(b) &&
-               a->cp_gathers == b->cp_gathers && work_shards_x(a) == work_shards_x(b) &&
-               work_shards_z(a) == work_shards_z(b) && a->grid_overlap == b->grid_overlap &&
-               a->logits_bytes == b->logits_bytes;
+               a->real_bytes == b->real_bytes && a->recompute == b->recompute && a->fused == b->fused &&
+               a->sequence_parallel == b->sequence_parallel && a->tp_overlap == b->tp_overlap &&
+               work_expert_ranks(a) == work_expert_ranks(b) && a->expert_capacity == b->expert_capacity &&
+               work_context_ranks(a) == work_context_ranks(b) && a->cp_gathers == b->cp_gathers &&
+               work_shards_x(a) == work_shards_x(b) && work_shards_z(a) == work_shards_z(b) &&
+               a->grid_overlap == b->grid_overlap && a->logits_bytes == b->logits_bytes;
 }
 
 const struct workload *workloads_get(struct workloads *table, const struct gpt *gpt, const struct work *work,

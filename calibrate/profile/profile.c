@@ -412,10 +412,11 @@ static int read_kernel(struct reader *r, struct place where, const char *name, c
                 return rv_fail(r->err, RV_EINPUT, "%s: %s: there is no kernel of that name", r->path,
                                where.text);
         if (format >= DTYPES && !has_formats((enum kernel_kind)kind))
-                return rv_fail(r->err, RV_EINPUT,
-                               "%s: %s: only products, and what makes copies for them, have a format of their "
-                               "own",
-                               r->path, where.text);
+                return rv_fail(
+                        r->err, RV_EINPUT,
+                        "%s: %s: only products, and what makes copies for them, have a format of their "
+                        "own",
+                        r->path, where.text);
         if (format == DTYPE_FP32 && kernel_descriptor((enum kernel_kind)kind)->only_mixed)
                 return rv_fail(r->err, RV_EINPUT,
                                "%s: %s: this kernel works on half precision only, its name is \"%s%s\" or "
@@ -676,8 +677,8 @@ static int read_peaks(struct reader *r, const json_t *document, struct profile *
                 enum format format;
                 if (!precision_of_name(name, &dtype, &format))
                         return rv_fail(r->err, RV_EINPUT,
-                                       "%s: %s: \"%.40s\" is none of fp32, mixed, bf16, fp8 and nvfp4", r->path,
-                                       where.text, name);
+                                       "%s: %s: \"%.40s\" is none of fp32, mixed, bf16, fp8 and nvfp4",
+                                       r->path, where.text, name);
                 double *peak = &profile->peaks[profile_format(dtype, format)];
                 if ((rc = read_real(r, where, found, name, DBL_MIN, peak)) != RV_OK)
                         return rc;
@@ -1248,7 +1249,8 @@ static int no_such_kernel(const struct profile *profile, const struct profile_lo
 {
         char name[PROFILE_NAME], cure[192], group[48] = "";
         const enum dtype dtype = (enum dtype)kernel->dtype;
-        if (!has_precision(load, dtype) && !has_precision(load, lent_by(load, dtype)) && has_any_precision(load))
+        if (!has_precision(load, dtype) && !has_precision(load, lent_by(load, dtype)) &&
+            has_any_precision(load))
                 return no_such_precision(profile, load, dtype, err);
         if (kernel_descriptor(kernel->kind)->fused && !profile_has_fused(load, dtype))
                 return no_fused_kernels(profile, dtype, err);
@@ -1307,8 +1309,9 @@ static const struct kernel_model *model_like(const struct profile_load *load, co
                 return NULL;
         if (!copies)
                 model = &load->models[format_of(kernel)][KERNEL_MATMUL];
-        const bool fits = copies || (kernel_descriptor(kernel->kind)->fused && kernel->kind != KERNEL_MATMUL &&
-                                     kernel_descriptor(kernel->kind)->parts == 0);
+        const bool fits =
+                copies || (kernel_descriptor(kernel->kind)->fused && kernel->kind != KERNEL_MATMUL &&
+                           kernel_descriptor(kernel->kind)->parts == 0);
         return fits && model->present ? model : NULL;
 }
 

@@ -80,9 +80,8 @@ bool kernel_same(const struct kernel *a, const struct kernel *b)
 {
         return a->kind == b->kind && a->transpose_a == b->transpose_a && a->transpose_b == b->transpose_b &&
                a->accumulate == b->accumulate && a->dtype == b->dtype && a->format == b->format &&
-               a->wide == b->wide && kernel_group(a) == kernel_group(b) &&
-               a->experts == b->experts && a->batch == b->batch && a->m == b->m && a->n == b->n &&
-               a->k == b->k && a->l == b->l;
+               a->wide == b->wide && kernel_group(a) == kernel_group(b) && a->experts == b->experts &&
+               a->batch == b->batch && a->m == b->m && a->n == b->n && a->k == b->k && a->l == b->l;
 }
 
 /* Elements on and below the diagonal of a causal kernel's (m,n) matrices. */
@@ -164,7 +163,8 @@ double kernel_bytes(const struct kernel *kernel)
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
                 const struct kernel_operand *operand = &operands[i];
                 const double elements = touched(operand, kernel);
-                const bool real = operand->type != OPERAND_STORED || (kernel->wide && is_gradient(operand, kernel));
+                const bool real =
+                        operand->type != OPERAND_STORED || (kernel->wide && is_gradient(operand, kernel));
                 if (is_quantized(operand, kernel))
                         bytes += format_bytes((enum format)kernel->format, elements);
                 else

@@ -85,7 +85,7 @@ enum kernel_kind {
         KERNEL_LAST_COLUMNS,     /* y (m,n): the last columns of rows of k */
         KERNEL_SET_LAST_COLUMNS, /* and back: those become y */
         /* Of products with a format of their own (struct kernel, `format`). No device has these yet. */
-        KERNEL_QUANTIZE, /* x (m,n) in the format, its transpose, or (transpose_b) both */
+        KERNEL_QUANTIZE,            /* x (m,n) in the format, its transpose, or (transpose_b) both */
         KERNEL_TRANSPOSE_QUANTIZED, /* the transpose of x (m,n), both in the format */
         KERNEL_KINDS,
         /* No kernels, but entries of a shard's list of work where they run: the collectives of a stage's
@@ -150,13 +150,13 @@ struct kernel {
 /* ---- what is known of a kind ---- */
 
 enum operand_type {
-        OPERAND_STORED, /* a tensor: its elements are of the format that kernel.dtype says */
-        OPERAND_REAL,   /* fp32 whatever the format of tensors is (double in the double build) */
+        OPERAND_STORED,    /* a tensor: its elements are of the format that kernel.dtype says */
+        OPERAND_REAL,      /* fp32 whatever the format of tensors is (double in the double build) */
         OPERAND_QUANTIZED, /* a tensor in kernel.format */
-        OPERAND_TOKENS, /* int32, of one micro-batch: the next launch has others */
-        OPERAND_INDEX,  /* int32, which a kernel wrote: rows, or where those of an expert end */
-        OPERAND_NUMBER, /* a double, in memory that host and device both reach */
-        OPERAND_HOST    /* an array that the host reads when it launches */
+        OPERAND_TOKENS,    /* int32, of one micro-batch: the next launch has others */
+        OPERAND_INDEX,     /* int32, which a kernel wrote: rows, or where those of an expert end */
+        OPERAND_NUMBER,    /* a double, in memory that host and device both reach */
+        OPERAND_HOST       /* an array that the host reads when it launches */
 };
 
 /* How many elements an operand has, for each matrix of a batch. */

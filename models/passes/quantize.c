@@ -123,8 +123,8 @@ static struct view lying(struct view view)
 }
 
 /* Appends the step that makes one of the copies of what `step` sees as `x`, or both. */
-static void quantize(struct quantizing *q, struct steps *to, const struct step *step, struct view x, bool copy,
-                     bool transposed)
+static void quantize(struct quantizing *q, struct steps *to, const struct step *step, struct view x,
+                     bool copy, bool transposed)
 {
         enum { COPY, TRANSPOSED, OF };
         struct step made = {.kind = KERNEL_QUANTIZE,
@@ -268,8 +268,7 @@ static void copy_factor(struct quantizing *q, const struct steps *from, const st
         }
         if (step->part == PART_INPUT) {
                 if (q->copy[value] < 0)
-                        quantize(q, to, step, *factor, true,
-                                 is_read_by_part(q->p, from, value, PART_WEIGHT));
+                        quantize(q, to, step, *factor, true, is_read_by_part(q->p, from, value, PART_WEIGHT));
                 factor->value = q->copy[value];
                 return;
         }

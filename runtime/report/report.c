@@ -306,8 +306,8 @@ static void print_choices(const struct report *r, FILE *out)
         const char *activations =
                 any_stored_on_host(r) ? "activations offloaded" : "too few activations stored to offload any";
         static const char *const precisions[DTYPES] = {NULL, "mixed precision", "bf16 precision"};
-        static const char *const formats[FORMATS] = {
-                NULL, "bf16 precision with products in fp8", "bf16 precision with products in nvfp4"};
+        static const char *const formats[FORMATS] = {NULL, "bf16 precision with products in fp8",
+                                                     "bf16 precision with products in nvfp4"};
         static const char *const recomputed[RECOMPUTES] = {
                 [RECOMPUTE_SELECTIVE] = "attention scores recomputed",
                 [RECOMPUTE_FULL] = "activations recomputed",

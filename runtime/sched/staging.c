@@ -56,8 +56,9 @@ static void become(const struct core *core, struct op *op, enum op_kind kind)
         if (op->of != OP_REDUCE_SCATTER && op->of != OP_ALL_GATHER)
                 return;
         const bool share = kind == (op->of == OP_ALL_GATHER ? OP_STAGE_OUT : OP_STAGE_IN);
-        op->bytes = (share ? plan_own(&core->plan, op->group, core->replica, op->count).count : op->count) *
-                    (op->of == OP_REDUCE_SCATTER ? plan_gradient_bytes(&core->plan) : core->plan.element_bytes);
+        op->bytes =
+                (share ? plan_own(&core->plan, op->group, core->replica, op->count).count : op->count) *
+                (op->of == OP_REDUCE_SCATTER ? plan_gradient_bytes(&core->plan) : core->plan.element_bytes);
 }
 
 void staging_begin(const struct core *core, struct op *op)

@@ -142,7 +142,9 @@ struct report predict_report(const struct prediction *p, const char *command, do
                 .tensor_seconds = p->phases.tensor_seconds,
                 .bubble_fraction = p->phases.bubble_fraction,
                 .peak_flops_per_gpu_per_second =
-                        p->machine ? machine_peak_flops_per_second(p->machine, p->options->dtype, p->options->format) : 0,
+                        p->machine ? machine_peak_flops_per_second(p->machine, p->options->dtype,
+                                                                   p->options->format)
+                                   : 0,
                 .tokens = (int64_t)tokens,
                 .ranks = (int)options_ranks(p->options),
                 .rank_bytes = p->rank_bytes,

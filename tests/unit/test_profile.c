@@ -622,14 +622,16 @@ static void the_presets_price_every_kernel_of_their_precisions(void **state)
 }
 
 /* A profile of one load, of `kernels`, on a device, with what its sources say. */
-static void load_kernels(struct profile *profile, const char *device, const char *sources, const char *kernels)
+static void load_kernels(struct profile *profile, const char *device, const char *sources,
+                         const char *kernels)
 {
         char path[64], text[2048];
         struct rv_error_info err = {0};
         temporary_path(path);
         snprintf(text, sizeof text,
                  "{\"ranvier\": \"0\", \"kind\": \"profile\", \"device\": \"%s\", \"source\": \"by hand\", "
-                 "\"sources\": {%s}, \"measured\": false, \"peak_flops_per_second\": {\"bf16\": 4, \"fp8\": 8}, "
+                 "\"sources\": {%s}, \"measured\": false, \"peak_flops_per_second\": {\"bf16\": 4, \"fp8\": "
+                 "8}, "
                  "\"device_memory_bytes\": 0, \"loads\": [{\"ranks\": 1, \"op_overhead_seconds\": 0, "
                  "\"kernels\": {%s}, \"lines\": {}}]}",
                  device, sources, kernels);
@@ -649,7 +651,8 @@ static void load_kernels(struct profile *profile, const char *device, const char
 static void a_gpu_prices_bf16_as_fp16_and_the_other_way_around(void **state)
 {
         (void)state;
-        static const char half[] = OF_BYTES("layernorm_half", "1000"), bf16[] = OF_BYTES("layernorm_bf16", "500");
+        static const char half[] = OF_BYTES("layernorm_half", "1000"),
+                          bf16[] = OF_BYTES("layernorm_bf16", "500");
         static const struct {
                 const char *device, *sources, *kernels;
                 enum dtype asked;
@@ -668,7 +671,8 @@ static void a_gpu_prices_bf16_as_fp16_and_the_other_way_around(void **state)
                 load_kernels(&profile, cases[i].device, cases[i].sources, cases[i].kernels);
                 known.dtype = cases[i].kernels == half ? DTYPE_FP16 : DTYPE_BF16;
                 asked.dtype = (unsigned char)cases[i].asked;
-                const int rc = profile_kernel_seconds(&profile, profile.loads, &asked, false, &seconds, NULL, &err);
+                const int rc =
+                        profile_kernel_seconds(&profile, profile.loads, &asked, false, &seconds, NULL, &err);
                 assert_int_equal(rc, cases[i].priced ? RV_OK : RV_EINPUT);
                 if (cases[i].priced) {
                         assert_int_equal(profile_kernel_seconds(&profile, profile.loads, &known, false, &same,
@@ -678,7 +682,8 @@ static void a_gpu_prices_bf16_as_fp16_and_the_other_way_around(void **state)
                 }
                 /* what is taken by default is what the profile has itself */
                 assert_true(profile_has_precision(&profile, (enum dtype)known.dtype));
-                assert_false(profile_has_precision(&profile, known.dtype == DTYPE_FP16 ? DTYPE_BF16 : DTYPE_FP16));
+                assert_false(
+                        profile_has_precision(&profile, known.dtype == DTYPE_FP16 ? DTYPE_BF16 : DTYPE_FP16));
                 profile_free(&profile);
         }
 }
@@ -702,7 +707,8 @@ static void products_are_priced_in_their_format(void **state)
         double seconds;
         load_kernels(&profile, "A GPU", "", fp8);
         const struct profile_load *load = profile.loads;
-        assert_int_equal(profile_kernel_seconds(&profile, load, &product, false, &seconds, NULL, &err), RV_OK);
+        assert_int_equal(profile_kernel_seconds(&profile, load, &product, false, &seconds, NULL, &err),
+                         RV_OK);
         assert_true(fabs(seconds - (100 + 100 + 2 * 100) / 100.0) < 1e-12);
         assert_int_equal(profile_kernel_seconds(&profile, load, &biased, false, &seconds, NULL, &err), RV_OK);
         assert_true(fabs(seconds - (100 + 100 + 2 * 100 + 2 * 10) / 100.0) < 1e-12);
@@ -714,8 +720,9 @@ static void products_are_priced_in_their_format(void **state)
         assert_true(profile.peaks[profile_format(DTYPE_BF16, FORMAT_FP8)] == 8);
         profile_free(&profile);
         load_kernels(&profile, "A GPU", "", swiglu);
-        assert_int_equal(profile_kernel_seconds(&profile, profile.loads, &product, false, &seconds, NULL, &err),
-                         RV_EINPUT);
+        assert_int_equal(
+                profile_kernel_seconds(&profile, profile.loads, &product, false, &seconds, NULL, &err),
+                RV_EINPUT);
         assert_non_null(strstr(err.sentence, "kernel matmul_fp8 "));
         assert_non_null(strstr(err.sentence, "take --precision bf16, or a profile that knows matmul_fp8"));
         profile_free(&profile);

@@ -1,5 +1,5 @@
-/* Products that read copies in a format of their own, and gradients in fp32: what is quantized, gathered, kept
- * and moved, against counts by hand. */
+/* Products that read copies in a format of their own, and gradients in fp32: what is quantized, gathered,
+ * kept and moved, against counts by hand. */
 #include "models/memory.h"
 #include "tests/unit/numbers.h"
 
@@ -48,8 +48,8 @@ static struct kernel kernel_at(const struct workload *w, enum layer layer, const
 }
 
 /* The bytes of all kernels of a kind in a pass; `count` becomes how many they are. */
-static double bytes_of(const struct workload *w, enum layer layer, enum layer_pass pass, enum kernel_kind kind,
-                       int *count)
+static double bytes_of(const struct workload *w, enum layer layer, enum layer_pass pass,
+                       enum kernel_kind kind, int *count)
 {
         struct steps steps;
         double bytes = 0;
@@ -98,7 +98,8 @@ static void a_block_quantizes_what_goes_into_its_products(void **state)
         for (int layer = 0; layer < LAYERS; layer++) /* embedding and head stay in bf16 */
                 if (layer != LAYER_BLOCK && layer != LAYER_VALIDATION)
                         for (int pass = PASS_FORWARD; pass <= PASS_BACKWARD; pass += PASS_BACKWARD) {
-                                bytes_of(w, (enum layer)layer, (enum layer_pass)pass, KERNEL_QUANTIZE, &count);
+                                bytes_of(w, (enum layer)layer, (enum layer_pass)pass, KERNEL_QUANTIZE,
+                                         &count);
                                 assert_int_equal(count, 0);
                         }
         free(w);
@@ -118,14 +119,16 @@ static void products_move_a_byte_for_each_element_they_read(void **state)
         assert_int_equal(count, 4);
         /* Backward each has two. Both read the gradients of results; one reads weights and writes the inputs'
          * gradients, the other reads the inputs, and adds to the weights' gradients, of 2 bytes or of 4. */
-        const double back = 2 * ((double)N * (QKV + 2.0 * C + 2.0 * F)) + weights +
-                            3 * ((double)N * (3.0 * C + F));
-        assert_close(bytes_of(w, LAYER_BLOCK, PASS_BACKWARD, KERNEL_MATMUL, &count), back + 2 * 2 * weights, 0);
+        const double back =
+                2 * ((double)N * (QKV + 2.0 * C + 2.0 * F)) + weights + 3 * ((double)N * (3.0 * C + F));
+        assert_close(bytes_of(w, LAYER_BLOCK, PASS_BACKWARD, KERNEL_MATMUL, &count), back + 2 * 2 * weights,
+                     0);
         assert_int_equal(count, 8);
         free(w);
         work.wide_gradients = true;
         w = workload_of(&gpt, &work);
-        assert_close(bytes_of(w, LAYER_BLOCK, PASS_BACKWARD, KERNEL_MATMUL, &count), back + 2 * 4 * weights, 0);
+        assert_close(bytes_of(w, LAYER_BLOCK, PASS_BACKWARD, KERNEL_MATMUL, &count), back + 2 * 4 * weights,
+                     0);
         free(w);
 }
 
@@ -137,7 +140,8 @@ static void what_goes_into_products_is_kept_in_their_format(void **state)
         const struct gpt gpt = gpt_of("llama3-8b");
         const struct work stored = work_of(FORMAT_STORED), fp8 = work_of(FORMAT_FP8),
                           nvfp4 = work_of(FORMAT_NVFP4);
-        struct workload *w[] = {workload_of(&gpt, &stored), workload_of(&gpt, &fp8), workload_of(&gpt, &nvfp4)};
+        struct workload *w[] = {workload_of(&gpt, &stored), workload_of(&gpt, &fp8),
+                                workload_of(&gpt, &nvfp4)};
         const int64_t slot = slot_of(w[0], LAYER_BLOCK), copies = (int64_t)N * (3 * C + F);
         const int64_t dropped = 2 * (int64_t)N * (2 * C + F);
         assert_int_equal(slot_of(w[1], LAYER_BLOCK), slot - dropped + copies);
@@ -163,8 +167,7 @@ static void copies_of_what_is_recomputed_are_made_again(void **state)
                 int count;
                 stored.recompute = fp8.recompute = ways[i];
                 struct workload *w[] = {workload_of(&gpt, &stored), workload_of(&gpt, &fp8)};
-                assert_int_equal(slot_of(w[1], LAYER_BLOCK),
-                                 slot_of(w[0], LAYER_BLOCK) + more[i]);
+                assert_int_equal(slot_of(w[1], LAYER_BLOCK), slot_of(w[0], LAYER_BLOCK) + more[i]);
                 bytes_of(w[1], LAYER_BLOCK, PASS_BACKWARD, KERNEL_QUANTIZE, &count);
                 assert_int_equal(count, 4 + again[i]);
                 free(w[0]);
@@ -183,13 +186,15 @@ static void rows_are_gathered_in_the_format(void **state)
         work.sequence_parallel = true;
         struct workload *w = workload_of(&gpt, &work);
         int count;
-        assert_close(bytes_of(w, LAYER_BLOCK, PASS_FORWARD, KERNEL_TENSOR_ALL_GATHER, &count), 2.0 * N * C, 0);
+        assert_close(bytes_of(w, LAYER_BLOCK, PASS_FORWARD, KERNEL_TENSOR_ALL_GATHER, &count), 2.0 * N * C,
+                     0);
         assert_int_equal(count, 2);
-        assert_close(bytes_of(w, LAYER_BLOCK, PASS_BACKWARD, KERNEL_TENSOR_ALL_GATHER, &count), 4.0 * N * C, 0);
+        assert_close(bytes_of(w, LAYER_BLOCK, PASS_BACKWARD, KERNEL_TENSOR_ALL_GATHER, &count), 4.0 * N * C,
+                     0);
         assert_int_equal(count, 4);
         /* what is scattered are sums, in bf16 */
-        assert_close(bytes_of(w, LAYER_BLOCK, PASS_FORWARD, KERNEL_TENSOR_REDUCE_SCATTER, &count), 4.0 * N * C,
-                     0);
+        assert_close(bytes_of(w, LAYER_BLOCK, PASS_FORWARD, KERNEL_TENSOR_REDUCE_SCATTER, &count),
+                     4.0 * N * C, 0);
         /* What was gathered of gradients is transposed for those of weights: a byte read, a byte written. */
         assert_close(bytes_of(w, LAYER_BLOCK, PASS_BACKWARD, KERNEL_TRANSPOSE_QUANTIZED, &count), 4.0 * N * C,
                      0);
@@ -209,8 +214,8 @@ static void weights_of_one_pass_are_quantized_in_it(void **state)
         work.quantizes_each_pass = true;
         struct workload *w = workload_of(&gpt, &work);
         int count;
-        assert_close(bytes_of(w, LAYER_BLOCK, PASS_FORWARD, KERNEL_QUANTIZE, &count), 4 * inputs + 3 * weights,
-                     0);
+        assert_close(bytes_of(w, LAYER_BLOCK, PASS_FORWARD, KERNEL_QUANTIZE, &count),
+                     4 * inputs + 3 * weights, 0);
         assert_close(bytes_of(w, LAYER_BLOCK, PASS_BACKWARD, KERNEL_QUANTIZE, &count),
                      4 * gradients + 3 * weights, 0);
         assert_int_equal(workload_list_quantize(w, &stage, NULL), 0);
@@ -275,12 +280,12 @@ static void check_list(const struct workload *w, enum layer layer, enum layer_pa
                 for (int i = 0; i < KERNEL_OPERANDS; i++) {
                         const int value = step_reads(p, step, i);
                         if (value >= 0 && !there[value] && value != step->view[i].value)
-                                fail_msg("%s: step %d of pass %d, %s, overwrites %s, which is not there", name, s,
-                                         pass, kernel_name(step->kind), p->values[value].name);
+                                fail_msg("%s: step %d of pass %d, %s, overwrites %s, which is not there",
+                                         name, s, pass, kernel_name(step->kind), p->values[value].name);
                         if (value >= 0 && !there[value] && !step_writes(step, i) &&
                             p->values[value].role != ROLE_GATHERED)
-                                fail_msg("%s: step %d of pass %d, %s, reads %s, which is not there", name, s, pass,
-                                         kernel_name(step->kind), p->values[value].name);
+                                fail_msg("%s: step %d of pass %d, %s, reads %s, which is not there", name, s,
+                                         pass, kernel_name(step->kind), p->values[value].name);
                         const bool product = kernel.format != FORMAT_STORED &&
                                              kernel_descriptor(step->kind)->products == 1;
                         const enum operand_extent extent = kernel_descriptor(step->kind)->operands[i].extent;
@@ -299,12 +304,12 @@ static void check_list(const struct workload *w, enum layer layer, enum layer_pa
         workload_place(w, layer, pass, &steps, &place);
 }
 
-/* Of every family, recomputation, part of a backward and kind of shards: what a step reads was made before, or
- * is kept, and products of a format read copies, and nobody else does. */
+/* Of every family, recomputation, part of a backward and kind of shards: what a step reads was made before,
+ * or is kept, and products of a format read copies, and nobody else does. */
 static void every_step_finds_what_it_reads(void **state)
 {
         (void)state;
-        static const char *const names[] = {"tiny",       "llama-tiny",    "mixtral-tiny",
+        static const char *const names[] = {"tiny",          "llama-tiny",   "mixtral-tiny",
                                             "deepseek-tiny", "qwen2.5-0.5b", "qwen3-0.6b"};
         static const struct {
                 int tp, ep, overlap;
@@ -333,11 +338,13 @@ static void every_step_finds_what_it_reads(void **state)
                                 struct workload *w = workload_of(&gpt, &work);
                                 for (int layer = LAYER_DENSE; layer <= LAYER_BLOCK; layer++)
                                         for (int pass = 0; pass < LAYER_PASSES; pass++) {
-                                                const bool whole = pass == PASS_FORWARD || pass == PASS_BACKWARD;
+                                                const bool whole =
+                                                        pass == PASS_FORWARD || pass == PASS_BACKWARD;
                                                 if ((layer == LAYER_DENSE && gpt.n_dense == 0) ||
                                                     (!whole && work.tp > 1))
                                                         continue;
-                                                check_list(w, (enum layer)layer, (enum layer_pass)pass, names[i]);
+                                                check_list(w, (enum layer)layer, (enum layer_pass)pass,
+                                                           names[i]);
                                                 lists++;
                                         }
                                 free(w);
@@ -380,8 +387,8 @@ static void fp32_gradients_take_four_bytes_a_parameter(void **state)
         plan.work.format = FORMAT_FP8;
         assert_close(bytes_a_parameter(&gpt, &plan), 6 + 12.0 / 64 + 2 * linear / (double)parameters, 1e-6);
         plan.work.format = FORMAT_NVFP4;
-        assert_close(bytes_a_parameter(&gpt, &plan), 6 + 12.0 / 64 + 2 * 9.0 / 16 * linear / (double)parameters,
-                     1e-6);
+        assert_close(bytes_a_parameter(&gpt, &plan),
+                     6 + 12.0 / 64 + 2 * 9.0 / 16 * linear / (double)parameters, 1e-6);
 }
 
 int main(void)

@@ -339,8 +339,9 @@ void results_print(const struct results *r, FILE *out)
         find_caveat(r, caveat);
         bool fused = r->groups->count > 0 && r->groups->groups[0].fused;
         fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision%s: the best plans, simulated%s%s\n",
-                o->gpt.name, (long long)o->batch_size, o->seq_len, schedules, precision_name(o->dtype, o->format),
-                fused ? ", fused kernels" : "", caveat[0] ? "; " : "", caveat);
+                o->gpt.name, (long long)o->batch_size, o->seq_len, schedules,
+                precision_name(o->dtype, o->format), fused ? ", fused kernels" : "", caveat[0] ? "; " : "",
+                caveat);
         print_remarks(r, out);
         fprintf(out, "%6s  %7s  %9s  %11s  %9s  %11s  %14s  %20s  %11s  %7s  %12s  %12s  %7s\n", "GPUs",
                 "offload", "pp x dp", "micro-batch", "recompute", "activations", "time per batch",

@@ -78,8 +78,8 @@ struct value {
          * A view that picks element `at` of it sees that of the rank `at` before this one, past the first the
          * last. */
         bool of_ranks;
-        /* enum format: it is a copy of a tensor that products read, with elements of that format; else what
-         * its type says. */
+        /* enum product_format: it is a copy of a tensor that products read, with elements of that format;
+         * else what its type says. */
         unsigned char format;
         /* Of rows that other ranks send to this rank's experts: for how many there is memory; 0: as many as
          * the extents say, which are those of balanced experts. */
@@ -142,7 +142,7 @@ struct step {
         int unit;
         /* A collective that runs beside the steps behind it, up to the next collective or KERNEL_JOIN. */
         unsigned char beside;
-        /* enum format: see struct kernel. */
+        /* enum product_format: see struct kernel. */
         unsigned char format;
         /* In the order of the kind's descriptor. A collective has two: what it makes, and of what. */
         struct view view[KERNEL_OPERANDS];
@@ -314,7 +314,7 @@ void program_context(struct program *);
  * product reads its operands along what is summed over, so the gradient of weights reads transposed copies;
  * of what goes in only that one is kept. Of parameters there are copies in memory that are made once a batch
  * (workload_list_quantize) or, with `weights_each_pass`, in each pass that reads them. */
-void program_quantize(struct program *, enum format format, bool weights_each_pass);
+void program_quantize(struct program *, enum product_format format, bool weights_each_pass);
 
 /* Runs all of these on a program whose forward is built: the collectives of the forward, its fused kernels
  * (if `fused`), the backward, the collectives of that, its fused kernels (if `fused`), what parts of

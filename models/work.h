@@ -21,7 +21,7 @@ struct work {
         enum dtype dtype;
         /* What the products of blocks' linear layers read, see program_quantize; needs bf16. And whether
          * copies of parameters are made in each pass that reads them, not once a batch. */
-        enum format format;
+        enum product_format format;
         bool quantizes_each_pass;
         /* Gradients of parameters are fp32 whatever tensors are stored as. */
         bool wide_gradients;

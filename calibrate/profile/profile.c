@@ -397,7 +397,7 @@ static struct kernel in_format(struct kernel kernel, int format)
 
 static int format_of(const struct kernel *kernel)
 {
-        return profile_format((enum dtype)kernel->dtype, (enum format)kernel->format);
+        return profile_format((enum dtype)kernel->dtype, (enum product_format)kernel->format);
 }
 
 /* All of one kernel: its model, and points that are added to the load's. */
@@ -674,7 +674,7 @@ static int read_peaks(struct reader *r, const json_t *document, struct profile *
         json_object_foreach(found, name, value)
         {
                 enum dtype dtype;
-                enum format format;
+                enum product_format format;
                 if (!precision_of_name(name, &dtype, &format))
                         return rv_fail(r->err, RV_EINPUT,
                                        "%s: %s: \"%.40s\" is none of fp32, mixed, bf16, fp8 and nvfp4",
@@ -694,9 +694,9 @@ static json_t *peaks_json(const struct profile *profile)
         for (int format = 0; format < PROFILE_FORMATS; format++)
                 if (profile->peaks[format] > 0) {
                         const struct kernel of = in_format((struct kernel){.kind = KERNEL_MATMUL}, format);
-                        json_object_set_new(peaks,
-                                            precision_name((enum dtype)of.dtype, (enum format)of.format),
-                                            json_real(profile->peaks[format]));
+                        json_object_set_new(
+                                peaks, precision_name((enum dtype)of.dtype, (enum product_format)of.format),
+                                json_real(profile->peaks[format]));
                 }
         if (json_object_size(peaks) > 0)
                 return peaks;

@@ -66,10 +66,11 @@ const char *profile_line_name(enum profile_line line);
 enum profile_line profile_allreduce_line(enum dtype dtype);
 
 /* The formats that a profile tells apart: those of tensors, by enum dtype, and behind them the others that
- * products have, by enum format. profile_format returns the one of a kernel that has such a dtype and format.
+ * products have, by enum product_format. profile_format returns the one of a kernel that has such a dtype and
+ * format.
  */
 enum { PROFILE_FORMATS = DTYPES + FORMATS - 1 };
-static inline int profile_format(enum dtype dtype, enum format format)
+static inline int profile_format(enum dtype dtype, enum product_format format)
 {
         return format == FORMAT_STORED ? (int)dtype : DTYPES - 1 + (int)format;
 }

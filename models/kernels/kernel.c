@@ -71,8 +71,8 @@ int kernel_kind_of(const char *name)
 int64_t kernel_collective_bytes(const struct kernel *kernel, int real_bytes)
 {
         if (kernel->format != FORMAT_STORED)
-                return (int64_t)ceil(
-                        format_bytes((enum format)kernel->format, (double)kernel->m * (double)kernel->n));
+                return (int64_t)ceil(format_bytes((enum product_format)kernel->format,
+                                                  (double)kernel->m * (double)kernel->n));
         return kernel->m * kernel->n * (kernel->dtype == DTYPE_FP32 ? real_bytes : 2);
 }
 
@@ -166,7 +166,7 @@ double kernel_bytes(const struct kernel *kernel)
                 const bool real =
                         operand->type != OPERAND_STORED || (kernel->wide && is_gradient(operand, kernel));
                 if (is_quantized(operand, kernel))
-                        bytes += format_bytes((enum format)kernel->format, elements);
+                        bytes += format_bytes((enum product_format)kernel->format, elements);
                 else
                         bytes += (real ? 4 : dtype_bytes((enum dtype)kernel->dtype)) * elements;
         }

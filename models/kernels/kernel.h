@@ -130,8 +130,8 @@ struct kernel {
         unsigned char part;
         /* What tensors are stored as: enum dtype. */
         unsigned char dtype;
-        /* enum format: of a product, what its two operands are read in; of what quantizes, what it writes; of
-         * a collective, what moves. FORMAT_STORED: what tensors are stored as. */
+        /* enum product_format: of a product, what its two operands are read in; of what quantizes, what it
+         * writes; of a collective, what moves. FORMAT_STORED: what tensors are stored as. */
         unsigned char format;
         /* Tensors have 16 bits, but the gradients of parameters that it adds to, or updates by, are fp32. */
         unsigned char wide;

@@ -93,7 +93,7 @@ int64_t program_elements_bytes(const struct value *value, int64_t elements, int 
 {
         const bool real = value->type == OPERAND_REAL;
         if (value->format != FORMAT_STORED)
-                return (int64_t)ceil(format_bytes((enum format)value->format, (double)elements));
+                return (int64_t)ceil(format_bytes((enum product_format)value->format, (double)elements));
         return elements * (value->type == OPERAND_INDEX ? 4 : real && element_bytes < 4 ? 4 : element_bytes);
 }
 

@@ -9,7 +9,7 @@
 
 struct quantizing {
         struct program *p;
-        enum format format;
+        enum product_format format;
         bool weights_each_pass;
         bool weight[PROGRAM_VALUES]; /* parameters that such products read */
         /* The copies of a value; -1: none yet. */
@@ -300,7 +300,7 @@ static void backward(struct quantizing *q)
         }
 }
 
-void program_quantize(struct program *p, enum format format, bool weights_each_pass)
+void program_quantize(struct program *p, enum product_format format, bool weights_each_pass)
 {
         struct quantizing q = {.p = p, .format = format, .weights_each_pass = weights_each_pass};
         for (int value = 0; value < PROGRAM_VALUES; value++)

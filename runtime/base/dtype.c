@@ -20,23 +20,23 @@ int dtype_of_precision(const char *name)
 
 static const char *const formats[FORMATS] = {[FORMAT_FP8] = "fp8", [FORMAT_NVFP4] = "nvfp4"};
 
-double format_bytes(enum format format, double elements)
+double format_bytes(enum product_format format, double elements)
 {
         enum { BLOCK = 16 };
         return format == FORMAT_FP8 ? elements : elements / 2 + elements / BLOCK;
 }
 
-const char *precision_name(enum dtype dtype, enum format format)
+const char *precision_name(enum dtype dtype, enum product_format format)
 {
         return format == FORMAT_STORED ? dtype_precision(dtype) : formats[format];
 }
 
-bool precision_of_name(const char *name, enum dtype *dtype, enum format *format)
+bool precision_of_name(const char *name, enum dtype *dtype, enum product_format *format)
 {
         for (int i = FORMAT_FP8; i < FORMATS; i++)
                 if (strcmp(formats[i], name) == 0) {
                         *dtype = DTYPE_BF16;
-                        *format = (enum format)i;
+                        *format = (enum product_format)i;
                         return true;
                 }
         const int found = dtype_of_precision(name);

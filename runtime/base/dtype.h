@@ -15,10 +15,10 @@ enum dtype { DTYPE_FP32, DTYPE_FP16, DTYPE_BF16, DTYPES };
  * made before. FORMAT_FP8 has one byte an element and a scale for each tensor (Micikevicius et al. 2022);
  * FORMAT_NVFP4 half a byte, and a byte of scale for every 16 elements (NVIDIA, Pretraining Large Language
  * Models with NVFP4, 2025). */
-enum format { FORMAT_STORED, FORMAT_FP8, FORMAT_NVFP4, FORMATS };
+enum product_format { FORMAT_STORED, FORMAT_FP8, FORMAT_NVFP4, FORMATS };
 
 /* Returns the bytes of so many elements in a format, which is not FORMAT_STORED. */
-double format_bytes(enum format format, double elements);
+double format_bytes(enum product_format format, double elements);
 
 /* Returns the bytes of one element: 4 or 2. In the double build use work_element_bytes (models/work.h). */
 static inline int dtype_bytes(enum dtype dtype)
@@ -34,7 +34,7 @@ int dtype_of_precision(const char *name);
 /* The same of a precision whose products have a format of their own: "fp8" and "nvfp4" store tensors in bf16,
  * and stand for a format; the others stand for FORMAT_STORED. precision_of_name returns whether there is a
  * precision of that name. */
-const char *precision_name(enum dtype dtype, enum format format);
-bool precision_of_name(const char *name, enum dtype *dtype, enum format *format);
+const char *precision_name(enum dtype dtype, enum product_format format);
+bool precision_of_name(const char *name, enum dtype *dtype, enum product_format *format);
 
 #endif

@@ -42,12 +42,12 @@ struct options {
         /* For schedules whose backward is in two parts: only the first so many layers of each stage have
          * theirs in two parts. 0: all layers. */
         int deferred_layers;
-        double clip;          /* the global norm to which gradients are clipped; 0: they are not */
-        enum dtype dtype;     /* --precision: what tensors are stored as */
-        enum format format;   /* and what products read, if that is another; then dtype is DTYPE_BF16 */
-        bool wide_gradients;  /* --gradients fp32: of 16-bit tensors */
-        bool precision_given; /* else train takes fp32, and a prediction takes its profile's */
-        bool offload;         /* master parameters and moments are in host memory; needs 16-bit tensors */
+        double clip;                /* the global norm to which gradients are clipped; 0: they are not */
+        enum dtype dtype;           /* --precision: what tensors are stored as */
+        enum product_format format; /* and what products read, if that is another; then dtype is DTYPE_BF16 */
+        bool wide_gradients;        /* --gradients fp32: of 16-bit tensors */
+        bool precision_given;       /* else train takes fp32, and a prediction takes its profile's */
+        bool offload; /* master parameters and moments are in host memory; needs 16-bit tensors */
         enum recompute recompute;
         int ep; /* over so many replicas the experts of a layer are spread; divides dp */
         int cp; /* replicas that have parts of the same sequences, beside the dp that have their own; 0: 1 */

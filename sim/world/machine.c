@@ -301,7 +301,7 @@ struct capacity machine_capacity(const struct machine *m, const struct options *
         }};
 }
 
-double machine_peak_flops_per_second(const struct machine *m, enum dtype dtype, enum format format)
+double machine_peak_flops_per_second(const struct machine *m, enum dtype dtype, enum product_format format)
 {
         const int which = profile_format(dtype, format);
         double sum = 0;

@@ -77,6 +77,7 @@ struct capacity machine_capacity(const struct machine *machine, const struct opt
 /* Returns the peak of one device as percent of peak counts it, the mean over all devices that have a rank:
  * the profile's of that precision if it tells precisions apart, else the platform's, else the profile's. 0
  * means that it is not known. */
-double machine_peak_flops_per_second(const struct machine *machine, enum dtype dtype, enum format format);
+double machine_peak_flops_per_second(const struct machine *machine, enum dtype dtype,
+                                     enum product_format format);
 
 #endif

@@ -24,7 +24,7 @@ static struct gpt gpt_of(const char *name)
         return gpt;
 }
 
-static struct work work_of(enum format format)
+static struct work work_of(enum product_format format)
 {
         return (struct work){.micro_batch_size = 1,
                              .seq_len = N,

@@ -163,7 +163,7 @@ static const struct family *find_family(const char *path, const json_t *object, 
 {
         const json_t *value = json_object_get(object, "model_type");
         const char *type = value ? json_string_value(value) : family_at(FAMILY_GPT2)->model_type;
-        char known[128] = "";
+        char known[192] = "";
         for (int i = 0; i < FAMILIES; i++) {
                 const struct family *family = family_at((enum gpt_family)i);
                 if (type && strcmp(type, family->model_type) == 0)
@@ -202,7 +202,7 @@ static int resolve_path(char *path, size_t path_size, const char *name_or_path, 
         if (word && file_find(path, path_size, "models/presets", name_or_path, ".json") == RV_OK)
                 return RV_OK;
         if (word && stat(name_or_path, &info) != 0) {
-                char presets[512];
+                char presets[896];
                 file_list(presets, sizeof presets, "models/presets", ".json");
                 return rv_fail(
                         err, RV_EINPUT,

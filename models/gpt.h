@@ -22,6 +22,7 @@ enum gpt_family {
         FAMILY_MIXTRAL,
         FAMILY_QWEN3_MOE,
         FAMILY_DEEPSEEK_V3,
+        FAMILY_NEMOTRON,
         FAMILIES
 }; /* a row each in models/families */
 
@@ -66,6 +67,7 @@ struct gpt {
         /* Multi-head latent attention, of whose heads head_size is the width of queries and keys: the columns
          * that queries, and keys and values, are made of (q_rank 0: queries are made of the layer's input;
          * kv_rank 0: attention is not of this kind); of a head's last columns, which are rotated; of a value.
+         * rope_size of other attention: of a head's first columns, which are rotated; 0: all are.
          * And whether pairs that turn with each other lie side by side. */
         int q_rank, kv_rank, rope_size, value_size;
         bool rope_interleaved;

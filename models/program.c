@@ -358,17 +358,18 @@ static int norm_vector(struct program *p, const char *name, const char *what, in
                          (struct parameter){name, what, of.axes - 2, 0, STATE_WHOLE, init, of.stream});
 }
 
-int program_layernorm(struct program *p, const char *name, int x)
+int program_layernorm(struct program *p, const char *name, int x, double more)
 {
         const struct value of = p->values[x];
-        const int w = norm_vector(p, name, "weight", x, INIT_ONE),
+        const int w = norm_vector(p, name, "weight", x, more == 0 ? INIT_ONE : INIT_ZERO),
                   b = norm_vector(p, name, "bias", x, INIT_ZERO);
         const int y = normalised(p, name, x);
         const int stats = new_value(p, "stats", ROLE_ACTIVATION, OPERAND_REAL, 3,
                                     (int64_t[]){of.extent[0], of.extent[1], 2});
         emit(p, KERNEL_LAYERNORM, 5,
              (struct view[]){token_rows(p, y), all_of(p, stats), token_rows(p, x), vector(p, w),
-                             vector(p, b)});
+                             vector(p, b)})
+                ->scalar[0] = more;
         return y;
 }
 
@@ -409,6 +410,13 @@ int program_swiglu(struct program *p, int gates)
         const int64_t *e = p->values[gates].extent;
         const int y = activation(p, "swiglu", 3, (int64_t[]){e[0], e[1], e[3]});
         emit(p, KERNEL_SWIGLU, 2, (struct view[]){token_rows(p, y), token_rows(p, gates)});
+        return y;
+}
+
+int program_squared_relu(struct program *p, int h)
+{
+        const int y = activation(p, "squared_relu", p->values[h].axes, p->values[h].extent);
+        emit(p, KERNEL_SQUARED_RELU, 2, (struct view[]){token_rows(p, y), token_rows(p, h)});
         return y;
 }
 
@@ -605,14 +613,16 @@ int program_attention(struct program *p, int qkv)
         return y;
 }
 
-int program_rope(struct program *p, int qkv, int64_t heads, const struct rope_angles *angles)
+int program_rope(struct program *p, int qkv, int64_t heads, int64_t columns, const struct rope_angles *angles)
 {
         assert(p->values[qkv].axes == 4);
         const int rotated = in_place(p, qkv);
         struct step *step = emit(p, KERNEL_ROPE, 1, (struct view[]){token_rows(p, rotated)});
         step->heads = (int)(heads + (p->values[qkv].extent[2] - heads) / 2);
-        const double scalars[] = {angles->theta,   1, angles->taken, angles->by_frequency, angles->by_column,
-                                  angles->constant};
+        const double scalars[STEP_SCALARS] = {angles->theta,     1,
+                                              angles->taken,     angles->by_frequency,
+                                              angles->by_column, angles->constant,
+                                              (double)columns};
         memcpy(step->scalar, scalars, sizeof scalars);
         return rotated;
 }

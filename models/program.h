@@ -219,8 +219,9 @@ int program_bias_gelu(struct program *, const char *name, int y);
  * to it. */
 int program_residual(struct program *, int y, int x);
 /* LayerNorm and RMSNorm of x, with parameters `name`.weight and, of LayerNorm, `name`.bias. Both also write
- * the statistics that their backward reads. LayerNorm's epsilon is 1e-5. */
-int program_layernorm(struct program *, const char *name, int x);
+ * the statistics that their backward reads. LayerNorm's epsilon is 1e-5; `more`, 0 or 1, is added to its
+ * weight, which begins with what is left of 1. */
+int program_layernorm(struct program *, const char *name, int x, double more);
 int program_rmsnorm(struct program *, const char *name, int x, double epsilon);
 /* RMSNorm of each head of queries, by the parameter `queries`.weight (hs), and of keys, by `keys`.weight,
  * from queries, keys and values (B,T, heads + 2 kv_heads, hs) to a copy of them. `heads` are those of
@@ -229,6 +230,8 @@ int program_head_norms(struct program *, const char *queries, const char *keys, 
                        double epsilon);
 /* silu(gate) times up, from gates and ups (B,T,2,F) to (B,T,F). */
 int program_swiglu(struct program *, int gates);
+/* max(h, 0)^2 of a product's result h (B,T,F). */
+int program_squared_relu(struct program *, int h);
 /* A mixture of `count` experts, each a SwiGLU of `inner` columns without biases: every token goes to
  * `chosen` of them, by the parameter `router`.weight (count, C). `names` are those of the experts' gates, ups
  * and downs, with %d for the expert. The rest is what runtime/device/kernels.h says of `route`: logistic or
@@ -252,12 +255,13 @@ struct program_experts {
  * add up their sum. */
 int program_mixture(struct program *, const struct program_experts *, int x);
 /* Rotates queries and keys by their positions, in place of queries, keys and values (B,T, heads + 2
- * kv_heads, hs), in this order. `heads` are those of queries. From a position to the next, column pair i
- * turns by f = theta^(-2 i / hs), less f taken min(1, max(0, by_frequency f + by_column i + constant)). */
+ * kv_heads, hs), in this order. `heads` are those of queries, `columns` those of a head that turn, its first
+ * ones. From a position to the next, column pair i turns by f = theta^(-2 i / columns), less f taken min(1,
+ * max(0, by_frequency f + by_column i + constant)). */
 struct rope_angles {
         double theta, taken, by_frequency, by_column, constant;
 };
-int program_rope(struct program *, int qkv, int64_t heads, const struct rope_angles *);
+int program_rope(struct program *, int qkv, int64_t heads, int64_t columns, const struct rope_angles *);
 /* The first `width` columns of x (B,T,C), and the others, each in memory of their own. */
 void program_split_columns(struct program *, int x, int64_t width, int parts[2]);
 /* Queries, keys and values (B,T,3 H,hs), as the grouped attention has them, of multi-head latent attention

@@ -460,6 +460,8 @@ static void lend_models(struct profile_load *load)
                     {KERNEL_LATENT_QKV_BACKWARD, KERNEL_SWIGLU},
                     {KERNEL_WEIGHTED_SWIGLU, KERNEL_SWIGLU},
                     {KERNEL_WEIGHTED_SWIGLU_BACKWARD, KERNEL_SWIGLU_BACKWARD},
+                    {KERNEL_SQUARED_RELU, KERNEL_SWIGLU},
+                    {KERNEL_SQUARED_RELU_BACKWARD, KERNEL_GELU_BACKWARD},
                     {KERNEL_GROUPED_MATMUL, KERNEL_MATMUL},
                     {KERNEL_GROUPED_MATMUL_BACKWARD, KERNEL_MATMUL}};
         for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++)

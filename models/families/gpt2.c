@@ -15,13 +15,13 @@ static void block(struct program *p, const struct gpt *gpt, const struct work *w
         const int64_t C = gpt->n_embd, H = gpt->n_head, hs = C / H;
         enum { HEADS = 1, INNER_HEADS = 1, INNER = 1, OUTER = 0 }; /* axes of weights, outputs first */
         const int x = program_input(p, work->micro_batch_size, work->seq_len, C);
-        const int ln_1 = program_layernorm(p, "ln_1", x);
+        const int ln_1 = program_layernorm(p, "ln_1", x, 0);
         int qkv = program_linear(p, "attn.c_attn", ln_1, 3, (int64_t[]){3, H, hs}, HEADS);
         qkv = program_bias(p, "attn.c_attn", qkv);
         const int attention = program_attention(p, qkv);
         int middle = program_linear(p, "attn.c_proj", attention, 1, &C, INNER_HEADS);
         middle = program_bias_residual(p, "attn.c_proj", middle, x);
-        const int ln_2 = program_layernorm(p, "ln_2", middle);
+        const int ln_2 = program_layernorm(p, "ln_2", middle, 0);
         const int fc = program_linear(p, "mlp.c_fc", ln_2, 1, (int64_t[]){4 * C}, OUTER);
         const int gelu = program_bias_gelu(p, "mlp.c_fc", fc);
         const int y = program_linear(p, "mlp.c_proj", gelu, 1, &C, INNER);
@@ -32,7 +32,7 @@ static void head(struct program *p, const struct gpt *gpt, const struct work *wo
 {
         const int targets = program_tokens(p, "targets", work->micro_batch_size, work->seq_len);
         const int x = program_input(p, work->micro_batch_size, work->seq_len, gpt->n_embd);
-        program_loss(p, "lm_head", program_layernorm(p, "transformer.ln_f", x), gpt->vocab_size, targets,
+        program_loss(p, "lm_head", program_layernorm(p, "transformer.ln_f", x, 0), gpt->vocab_size, targets,
                      loss_only);
 }
 

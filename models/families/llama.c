@@ -15,14 +15,13 @@ void llama_embedding(struct program *p, const struct gpt *gpt, const struct work
                 p, program_embedding(p, "model.embed_tokens", NULL, tokens, gpt->vocab_size, 0, gpt->n_embd));
 }
 
-/* Adds a product, with its bias if there is one, to the residual stream. */
-static int add_to(struct program *p, int x, const char *name, int y, bool bias)
+int llama_add_to(struct program *p, int x, const char *name, int y, bool bias)
 {
         return bias ? program_bias_residual(p, name, y, x) : program_residual(p, y, x);
 }
 
-int llama_attention(struct program *p, const struct gpt *gpt, const struct work *work,
-                    const struct llama_block *has)
+int llama_attention_of(struct program *p, const struct gpt *gpt, int x, int norm,
+                       const struct llama_block *has)
 {
         const int64_t C = gpt->n_embd, H = gpt->n_head, KV = gpt_kv_heads(gpt), hs = gpt_head_size(gpt);
         enum { HEADS = 0, INNER_HEADS = 1 }; /* axes of weights, outputs first */
@@ -30,18 +29,24 @@ int llama_attention(struct program *p, const struct gpt *gpt, const struct work 
                 {"self_attn.q_proj", H * hs}, {"self_attn.k_proj", KV * hs}, {"self_attn.v_proj", KV * hs}};
         const struct rope_angles angles = rope_angles_of(gpt);
         const double length = rope_length(gpt), scale = length * length / sqrt((double)hs);
-        const int x = program_input(p, work->micro_batch_size, work->seq_len, C);
-        const int norm_1 = program_rmsnorm(p, "input_layernorm", x, gpt->norm_epsilon);
-        int qkv = program_linear_of(p, 3, qkv_of, norm_1, 2, (int64_t[]){H + 2 * KV, hs}, HEADS);
+        int qkv = program_linear_of(p, 3, qkv_of, norm, 2, (int64_t[]){H + 2 * KV, hs}, HEADS);
         if (has->qkv_bias)
                 qkv = program_bias_of(p, 3, qkv_of, qkv);
         if (has->head_norms)
                 qkv = program_head_norms(p, "self_attn.q_norm", "self_attn.k_norm", qkv, H,
                                          gpt->norm_epsilon);
-        qkv = program_rope(p, qkv, H, &angles);
+        qkv = program_rope(p, qkv, H, gpt_rope_size(gpt), &angles);
         const int attention = program_grouped_attention(p, qkv, H, scale);
         const int y = program_linear(p, "self_attn.o_proj", attention, 1, &C, INNER_HEADS);
-        return add_to(p, x, "self_attn.o_proj", y, has->output_bias);
+        return llama_add_to(p, x, "self_attn.o_proj", y, has->output_bias);
+}
+
+int llama_attention(struct program *p, const struct gpt *gpt, const struct work *work,
+                    const struct llama_block *has)
+{
+        const int x = program_input(p, work->micro_batch_size, work->seq_len, gpt->n_embd);
+        return llama_attention_of(p, gpt, x, program_rmsnorm(p, "input_layernorm", x, gpt->norm_epsilon),
+                                  has);
 }
 
 void llama_mlp(struct program *p, const struct gpt *gpt, int middle, bool bias)
@@ -54,7 +59,7 @@ void llama_mlp(struct program *p, const struct gpt *gpt, int middle, bool bias)
         if (bias)
                 gates = program_bias_of(p, 2, gates_of, gates);
         const int y = program_linear(p, "mlp.down_proj", program_swiglu(p, gates), 1, &C, INNER);
-        program_output(p, add_to(p, middle, "mlp.down_proj", y, bias));
+        program_output(p, llama_add_to(p, middle, "mlp.down_proj", y, bias));
 }
 
 void llama_block(struct program *p, const struct gpt *gpt, const struct work *work,
@@ -92,7 +97,7 @@ static const struct config_key keys[] = {
 enum { KEYS = sizeof keys / sizeof *keys };
 
 /* Where the file does not say, heads share the width, and each of queries has one of keys and values. */
-static int read_heads(struct gpt *gpt, const char *path, struct rv_error_info *err)
+int llama_read_heads(struct gpt *gpt, const char *path, struct rv_error_info *err)
 {
         if (!gpt->head_size && gpt->n_embd % gpt->n_head)
                 return rv_fail(
@@ -123,7 +128,7 @@ int llama_read(struct gpt *gpt, const char *path, const json_t *object, const st
                int count, struct rv_error_info *err)
 {
         const bool sound = config_read(gpt, path, object, own, count, err) == RV_OK &&
-                           read_heads(gpt, path, err) == RV_OK && rope_read(gpt, path, object, err) == RV_OK;
+                           llama_read_heads(gpt, path, err) == RV_OK && rope_read(gpt, path, object, err) == RV_OK;
         return sound ? RV_OK : RV_EINPUT;
 }
 

@@ -13,7 +13,7 @@ static const double pi = 3.14159265358979323846;
         {"rope_type", .kind = CONFIG_OTHER}, {"type", .kind = CONFIG_OTHER},                                 \
                 {"rope_theta", .kind = CONFIG_OTHER},                                                        \
         {                                                                                                    \
-                "partial_rotary_factor", CONFIG_ONLY, .right = { "1" }                                       \
+                "partial_rotary_factor", .kind = CONFIG_OTHER                                                \
         }
 #define SCALED_KEYS                                                                                          \
         COMMON_KEYS,                                                                                         \
@@ -131,14 +131,26 @@ static double longer(const struct rope_scaling *scaling, double mscale)
         return 0.1 * mscale * log(scaling->factor) + 1;
 }
 
-int rope_read(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+static const char share_key[] = "partial_rotary_factor";
+
+/* Of a rope object: what does not turn all of a head is of families that call rope_read_part. */
+static int check_share(const char *path, const json_t *rope, bool read, struct rv_error_info *err)
+{
+        const json_t *share = json_object_get(rope, share_key);
+        return !share || read || json_number_value(share) == 1
+                       ? RV_OK
+                       : config_wrong(path, share_key, share, err, "only 1 is built");
+}
+
+static int read_objects(struct gpt *gpt, const char *path, const json_t *object, bool in_part,
+                        struct rv_error_info *err)
 {
         const char *where;
         const json_t *rope = find_object(object, &where);
         struct rope_scaling *scaling = &gpt->rope_scaling;
         if (!rope)
                 return RV_OK;
-        if (read_type(gpt, path, where, rope, err) != RV_OK ||
+        if (check_share(path, rope, in_part, err) != RV_OK || read_type(gpt, path, where, rope, err) != RV_OK ||
             config_read(gpt, path, rope, type_of(gpt)->keys, type_of(gpt)->count, err) != RV_OK ||
             check_turns(gpt, path, rope, err) != RV_OK)
                 return RV_EINPUT;
@@ -152,6 +164,36 @@ int rope_read(struct gpt *gpt, const char *path, const json_t *object, struct rv
         return json_object_get(rope, "rope_theta")
                        ? file_need_real(path, rope, "rope_theta", 1, 1e12, &gpt->rope_theta, err)
                        : RV_OK;
+}
+
+int rope_read(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+{
+        return read_objects(gpt, path, object, false, err);
+}
+
+int rope_read_part(struct gpt *gpt, const char *path, const json_t *object, struct rv_error_info *err)
+{
+        const char *where;
+        const json_t *rope = find_object(object, &where);
+        const json_t *of = rope && json_object_get(rope, share_key) ? rope : object;
+        double share = 0.5;
+        if (json_object_get(of, share_key) &&
+            file_need_real(path, of, share_key, 1e-6, 1, &share, err) != RV_OK)
+                return RV_EINPUT;
+        /* Whole columns, as transformers takes them; a quotient of them may be rounded to below. */
+        gpt->rope_size = (int)(gpt->head_size * share + 1e-6);
+        if (gpt->rope_size < 2 || gpt->rope_size % 2)
+                return rv_fail(err, RV_EINPUT,
+                               "%s:%d: of a head's %d columns partial_rotary_factor %g turns %d; rotary "
+                               "positions need an even number of them",
+                               path, file_line_of(path, share_key), gpt->head_size, share, gpt->rope_size);
+        return read_objects(gpt, path, object, true, err);
+}
+
+void rope_write_part(const struct gpt *gpt, json_t *object)
+{
+        json_object_set_new(object, share_key, json_real((double)gpt_rope_size(gpt) / gpt->head_size));
+        rope_write(gpt, object);
 }
 
 void rope_write(const struct gpt *gpt, json_t *object)

@@ -14,6 +14,11 @@ int rope_read(struct gpt *, const char *path, const json_t *object, struct rv_er
 /* Adds `rope_scaling` to a config.json, if the model has one. */
 void rope_write(const struct gpt *, json_t *object);
 
+/* The same of families of whose heads a part turns, its first columns: `partial_rotary_factor` of the file or
+ * of its `rope_parameters`, by default a half, is how much. The size of heads has been read. */
+int rope_read_part(struct gpt *, const char *path, const json_t *object, struct rv_error_info *err);
+void rope_write_part(const struct gpt *, json_t *object);
+
 /* Returns by how much each column turns from a position to the next, as the kernel takes it. */
 struct rope_angles rope_angles_of(const struct gpt *);
 

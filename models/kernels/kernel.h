@@ -42,6 +42,8 @@ enum kernel_kind {
         KERNEL_WIDEN,               /* x (m,k) = y (m,n), and zeros behind its columns */
         KERNEL_SWIGLU,              /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
         KERNEL_SWIGLU_BACKWARD,     /* those rows' gradients, from dy (m,n) and them */
+        KERNEL_SQUARED_RELU,        /* y (m,n) = max(h, 0)^2 */
+        KERNEL_SQUARED_RELU_BACKWARD, /* dh (m,n) = dy 2 max(h, 0), in place */
         /* Mixture of experts, with K = k experts for each of N tokens. Rows are then of tokens once for each
          * of their experts, those of the first expert first: N K rows, sorted by expert. */
         KERNEL_ROUTE,                    /* from logits (m=N, n=experts): experts, their weights, the order */

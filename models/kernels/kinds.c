@@ -171,6 +171,14 @@ static const struct kernel_descriptor descriptors[KERNEL_ENTRIES] = {
                                     {WRITE("dgu", EXTENT_M2N), READ("dy", EXTENT_MN), READ("gu", EXTENT_M2N)},
                                     .flops = 11,
                                     .split = SPLIT_ROWS},
+        [KERNEL_SQUARED_RELU] = {"squared_relu",
+                                 {WRITE("y", EXTENT_MN), READ("h", EXTENT_MN)},
+                                 .flops = 2,
+                                 .split = SPLIT_ROWS},
+        [KERNEL_SQUARED_RELU_BACKWARD] = {"squared_relu_backward",
+                                          {UPDATE("dh", EXTENT_MN), READ("h", EXTENT_MN)},
+                                          .flops = 3,
+                                          .split = SPLIT_ROWS},
         /* exp, sum, division; not split: a thousandth of a batch, and where a row goes depends on those
          * before it */
         [KERNEL_ROUTE] = {"route",

@@ -153,12 +153,13 @@ static void residual(struct adjoint *a, const struct view *past, int gradient)
         a->gradient[x] = gradient;
 }
 
-static int gelu(struct adjoint *a, const struct view *g, const struct view *h)
+/* Of what is made of h, element by element, into memory of its own: the gradient of h, in place. */
+static int of_elements(struct adjoint *a, enum kernel_kind kind, const struct view *g, const struct view *h)
 {
         const int dh = overwriting(a, gradient_of(a, g->value));
         const int unit = a->unit;
         a->unit = a->p->units++;
-        emit(a, (struct step){.kind = KERNEL_GELU_BACKWARD,
+        emit(a, (struct step){.kind = kind,
                               .part = PART_INPUT,
                               .view = {of_value(*g, dh), saved(a, *h)}});
         a->unit = unit;
@@ -186,10 +187,11 @@ static struct view gradient_of_parameter(const struct adjoint *a, const struct v
 }
 
 static void layernorm(struct adjoint *a, const struct view *y, const struct view *stats, const struct view *x,
-                      const struct view *w, const struct view *b)
+                      const struct view *w, const struct view *b, double more)
 {
         norm(a, x,
              (struct step){.kind = KERNEL_LAYERNORM_BACKWARD,
+                           .scalar = {more},
                            .view = {{.value = -1},
                                     gradient_of_parameter(a, w),
                                     gradient_of_parameter(a, b),
@@ -428,7 +430,7 @@ static void adjoint_of(struct adjoint *a, const struct step *step)
                 residual(a, &v[2], g);
                 break;
         case KERNEL_BIAS_GELU:
-                g = gelu(a, &v[0], &v[1]);
+                g = of_elements(a, KERNEL_GELU_BACKWARD, &v[0], &v[1]);
                 set_gradient(a, step_reads(a->p, step, 1), g);
                 bias_gradient(a, &v[2], of_value(v[1], g));
                 break;
@@ -438,12 +440,12 @@ static void adjoint_of(struct adjoint *a, const struct step *step)
                 product(a, v[1], v[2], of_value(v[0], g));
                 break;
         case KERNEL_MATMUL_BIAS_GELU:
-                g = gelu(a, &v[0], &v[1]);
+                g = of_elements(a, KERNEL_GELU_BACKWARD, &v[0], &v[1]);
                 bias_gradient(a, &v[4], of_value(v[1], g));
                 product(a, v[2], v[3], of_value(v[1], g));
                 break;
         case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
-                layernorm(a, &v[5], &v[6], &v[0], &v[7], &v[8]);
+                layernorm(a, &v[5], &v[6], &v[0], &v[7], &v[8], step->scalar[0]);
                 a->unit = step->unit; /* what is left is a product with its residual */
                 /* fallthrough */
         case KERNEL_MATMUL_BIAS_RESIDUAL:
@@ -453,7 +455,7 @@ static void adjoint_of(struct adjoint *a, const struct step *step)
                 product(a, v[1], v[2], of_value(v[0], g));
                 break;
         case KERNEL_LAYERNORM:
-                layernorm(a, &v[0], &v[1], &v[2], &v[3], &v[4]);
+                layernorm(a, &v[0], &v[1], &v[2], &v[3], &v[4], step->scalar[0]);
                 break;
         case KERNEL_RMSNORM:
                 rmsnorm(a, step);
@@ -463,6 +465,9 @@ static void adjoint_of(struct adjoint *a, const struct step *step)
                 break;
         case KERNEL_SWIGLU:
                 swiglu(a, &v[0], &v[1]);
+                break;
+        case KERNEL_SQUARED_RELU:
+                set_gradient(a, v[1].value, of_elements(a, KERNEL_SQUARED_RELU_BACKWARD, &v[0], &v[1]));
                 break;
         case KERNEL_ROPE:
                 rope(a, step);

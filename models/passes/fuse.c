@@ -85,6 +85,7 @@ static void fuse_layernorm(struct steps *steps, int at)
         product->view[6] = layernorm->view[1];
         product->view[7] = layernorm->view[3];
         product->view[8] = layernorm->view[4];
+        product->scalar[0] = layernorm->scalar[0];
         remove_step(steps, at);
 }
 

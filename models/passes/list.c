@@ -49,8 +49,10 @@ static struct step again_of(const struct program *p, enum recompute recompute, c
         const struct view *v = step->view;
         if (step->kind != KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM || !program_stores(p, recompute, v[0].value))
                 return *step;
-        return (struct step){
-                .kind = KERNEL_LAYERNORM, .unit = step->unit, .view = {v[5], v[6], v[0], v[7], v[8]}};
+        return (struct step){.kind = KERNEL_LAYERNORM,
+                             .unit = step->unit,
+                             .scalar = {step->scalar[0]},
+                             .view = {v[5], v[6], v[0], v[7], v[8]}};
 }
 
 /* Whether `value`, an activation of the forward, is stored. */

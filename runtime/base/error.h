@@ -21,7 +21,7 @@ enum rv_error {
 struct rv_error_info {
         enum rv_error code;
         /* Where it is wrong, what was found, and what would be right; no newline at the end. */
-        char sentence[512];
+        char sentence[1024];
 };
 
 /* Fills `err` with a sentence, formatted as printf does it, and returns `code`, so that a function can end

@@ -30,11 +30,11 @@
  *
  * Normalisations:
  *
- * layernorm, p: y, stats, x, w, b. y = (x - mean) rstd w + b, epsilon 1e-5 as GPT-2. stats (2,m), `real`,
- *   receives the means, then the reciprocal standard deviations; ld[0]: elements from a row's mean to its
- *   rstd.
+ * layernorm, p: y, stats, x, w, b. y = (x - mean) rstd (w + scalar[0]) + b, epsilon 1e-5 as GPT-2. stats
+ *   (2,m), `real`, receives the means, then the reciprocal standard deviations; ld[0]: elements from a row's
+ *   mean to its rstd; scalar[0]: 0, or 1 where weights are stored as what they are more than 1.
  * layernorm_backward, p: dx, dw, db, dy, x, stats, w. dx = ..., or dx += ... if it accumulates; adds into
- *   dw and db. ld[0] as forward.
+ *   dw and db. ld[0] and scalar[0] as forward.
  * rmsnorm (Zhang & Sennrich 2019), p: y, rstd, x, w. y = x rstd w with rstd (m), `real`, 1 / sqrt(mean(x^2)
  *   + epsilon). scalar[0]: epsilon.
  * rmsnorm_backward, p: dx, dw, dy, x, rstd, w. As LayerNorm's.
@@ -55,9 +55,11 @@
  * swiglu (Shazeer 2020), p: y, gu. y (m,n) = silu(g) u with gu (m, 2 n): a row has its n gates g, then its
  *   n u; silu(g) = g / (1 + e^-g).
  * swiglu_backward, p: dgu, dy, gu. Writes all of dgu (m, 2 n).
- * rope (Su et al. 2021), p: x, in place. In each head of k columns, column i is rotated with column i + k /
- *   2 by the angle t f, t being the row's position in its sequence of T, and f = theta^(-2 i / k), or less
- *   of it as rope.h says. ld[0]: T, and stride[0] as embedding's; ld[1]: the number of the first row (0);
+ * squared_relu (So et al. 2021), p: y, h. y = max(h, 0)^2.
+ * squared_relu_backward, p: dh, h. dh, which holds dy, is multiplied by 2 max(h, 0).
+ * rope (Su et al. 2021), p: x, in place. In each head of k columns, of which the first r = scalar[6] turn (0:
+ *   all k), column i is rotated with column i + r / 2 by the angle t f, t being the row's position in its
+ *   sequence of T, and f = theta^(-2 i / r), or less of it as rope.h says. ld[0]: T, and stride[0] as embedding's; ld[1]: the number of the first row (0);
  * `inner`: columns of a row that are rotated, the first ones, whole heads; scalar[0]: theta; scalar[1]: 1, or
  * -1 to rotate back, which is its gradient; scalar[2..5]: taken, by_frequency, by_column and constant of a
  * scaling, 0 without one.
@@ -144,7 +146,7 @@
  * matmul_bias_residual, p: y, x, w, b, r. y = x w^T + b + r.
  * matmul_bias_residual_layernorm, p: y, x, w, b, r, ln, stats, ln_w, ln_b. That, and ln and stats are the
  *   LayerNorm of y as it is stored, by ln_w and ln_b (n). stride[0][0]: elements from a row's mean to its
- *   rstd.
+ *   rstd; scalar[0] as layernorm's.
  * matmul_gelu_backward, p: dh, dy, w, h. dh (m,n) = (dy w) gelu'(h), with dy (m,k), w (k,n).
  *
  * Fused attention, causal, of every sequence and head. m and n: T; k: hs, the width of a head; batch: B H;

@@ -17,7 +17,7 @@ struct outcome {
         /* How many different kernels the plan has, and how many of them have a measured point. */
         int shapes, shapes_measured;
         /* OUTCOME_FAILED: a sentence that says why. */
-        char failure[512];
+        char failure[sizeof((struct rv_error_info *)0)->sentence];
 };
 
 struct job {

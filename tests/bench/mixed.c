@@ -46,7 +46,7 @@ static void product(struct side *side, const struct kernel *k)
 static void layernorm_backward(struct side *side, const struct kernel *k)
 {
         kernels_layernorm_backward(side->device, side->x[0], side->x[2], side->x[2], side->x[1], side->x[1],
-                                   side->fp32[0], side->x[1], k->m, k->n, true);
+                                   side->fp32[0], side->x[1], 0, k->m, k->n, true);
 }
 
 static void bias_gelu(struct side *side, const struct kernel *k)

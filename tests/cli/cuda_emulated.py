@@ -34,6 +34,8 @@ MODELS = {
     "mixtral": {**LIKE_LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,
                 "router_aux_loss_coef": 0.02, "output_router_logits": True},
     "deepseek_v3": DEEPSEEK_V3,
+    # Positions that turn a part of a head, LayerNorms of weights beside 1, squared ReLU.
+    "nemotron": {**LIKE_LLAMA, "model_type": "nemotron", "attention_bias": True},
     "wide": {**DEEPSEEK_V3, "qk_rope_head_dim": 114},
 }
 
@@ -129,7 +131,7 @@ def main():
                 json.dump(keys, file)
         for precision, tolerance in TOLERANCES.items():
             check_losses(tap, folder, precision, tolerance)
-            for name in ("llama", "qwen3", "mixtral", "deepseek_v3"):
+            for name in ("llama", "qwen3", "mixtral", "deepseek_v3", "nemotron"):
                 check_family(tap, folder, precision, tolerance, name)
         said, _ = train(folder, "cuda", (1, 1), "fp32", model="wide")
         tap.ok("heads of wide have 130 columns; fused attention of device cuda is built for at most 128" in str(said),

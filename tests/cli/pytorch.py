@@ -242,10 +242,11 @@ def heads_of(rows, count):
     return rows.view(*rows.shape[:2], count, -1).transpose(1, 2)
 
 
-def grouped_attention(w, p, u, scaling):
-    """Norms of heads are there where the weights are."""
+def grouped_attention(w, p, u, scaling, turned=None):
+    """Norms of heads are there where the weights are. Of a head the first columns turn, so many of them (None: all)."""
     def positioned(heads, name):
-        return rotated(rms_norm(w, p + name, heads) if p + name + ".weight" in w else heads, scaling)
+        heads = rms_norm(w, p + name, heads) if p + name + ".weight" in w else heads
+        return torch.cat((rotated(heads[..., :turned], scaling), heads[..., turned:]), 3) if turned else rotated(heads, scaling)
 
     q, k, v = (heads_of(projection(w, f"{p}{name}_proj", u), count)
                for name, count in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)))
@@ -284,6 +285,22 @@ def llama(w, x, targets, scaling=None, mlp=swiglu_mlp, attention=grouped_attenti
     return mean_loss(rms_norm(w, "model.norm", h) @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T, targets)
 
 
+def nemotron(w, x, targets):
+    """LayerNorms of weights that are stored as what they are more than 1; half of a head turns; no gates. Biases are there
+    where they are in the files."""
+    def norm(name, value):
+        return F.layer_norm(value, (WIDTH,), w[name + ".weight"] + 1, w[name + ".bias"], 1e-5)
+
+    h = w["model.embed_tokens.weight"][x]
+    for i in range(LAYERS):
+        p = f"model.layers.{i}."
+        u = norm(p + "input_layernorm", h)
+        h = h + projection(w, p + "self_attn.o_proj", grouped_attention(w, p + "self_attn.", u, None, HEAD // 2))
+        u = F.relu(projection(w, p + "mlp.up_proj", norm(p + "post_attention_layernorm", h)))
+        h = h + projection(w, p + "mlp.down_proj", u * u)
+    return mean_loss(norm("model.norm", h) @ w.get("lm_head.weight", w["model.embed_tokens.weight"]).T, targets)
+
+
 LLAMA = {"model_type": "llama", "num_hidden_layers": LAYERS, "hidden_size": WIDTH, "num_attention_heads": HEADS,
          "num_key_value_heads": KV_HEADS, "intermediate_size": INNER, "max_position_embeddings": LENGTH,
          "rope_theta": THETA, "rms_norm_eps": NORM_EPSILON}
@@ -293,6 +310,11 @@ def like_llama(model_type, scaling=None, mlp=swiglu_mlp, attention=grouped_atten
     if scaling:
         keys["rope_scaling"] = scaling
     return {**LLAMA, "model_type": model_type, **keys}, lambda w, x, targets: llama(w, x, targets, scaling, mlp, attention)
+
+
+def like_nemotron(**keys):
+    sizes = {key: value for key, value in LLAMA.items() if key not in ("rms_norm_eps", "model_type")}
+    return {**sizes, "model_type": "nemotron", "hidden_act": "relu2", "norm_eps": 1e-5, "head_dim": HEAD, **keys}, nemotron
 
 
 def deepseek_v3(q_rank=Q_RANK, interleaved=True, scaling=None, **mixture):
@@ -325,6 +347,8 @@ FAMILIES = {
     "deepseek_v3 with whole queries, halves rotated, yarn": deepseek_v3(None, False, YARN),
     "deepseek_v3 with yarn of two lengths": deepseek_v3(scaling={**YARN, "mscale": 0.7, "mscale_all_dim": 1.3}),
     "deepseek_v3 with longer scores": deepseek_v3(interleaved=False, scaling={**YARN, "mscale_all_dim": 1.0}, shared=1),
+    "nemotron": like_nemotron(),
+    "nemotron with biases": like_nemotron(attention_bias=True, mlp_bias=True),
 }
 
 
@@ -472,7 +496,7 @@ def main():
         for tied, pp in ((True, 1), (False, 3)):
             compare(tap, folder, tied, pp, flags=unfused)
         for precision in ("mixed", "bf16"):
-            for family in ("llama", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek_v3"):
+            for family in ("llama", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek_v3", "nemotron"):
                 compare(tap, folder, False, 1, precision=precision, family=family)
             compare(tap, folder, False, 2, SENSITIVE, precision, offload, family="llama")
         for adam, pp, flags in ((ADAM, 1, []), (ADAM, 2, offload), (SENSITIVE, 1, []), (SENSITIVE, 2, offload),

@@ -54,6 +54,7 @@ LIKE_LLAMA = {
     "a Mistral": {"model_type": "mistral", "head_dim": 6, "sliding_window": 16},
     "a Qwen2": {"model_type": "qwen2"},
     "a Qwen3": {"model_type": "qwen3", "head_dim": 6},
+    "a Nemotron with biases": {"model_type": "nemotron", "head_dim": 12, "attention_bias": True, "mlp_bias": True},
     "a Mixtral": {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.01,
                   "output_router_logits": True},
     "a DeepSeek-V3": {"model_type": "deepseek_v3", "num_key_value_heads": 8, "q_lora_rank": 14, "kv_lora_rank": 10,

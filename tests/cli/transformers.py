@@ -3,6 +3,7 @@
 losses and gradients, and what ranvier writes gives in from_pretrained the logits that ranvier has.
 
 Without transformers it says so and passes; `make test-transformers` installs it, beside Debian's PyTorch, and runs this."""
+import inspect
 import os
 import sys
 import tempfile
@@ -27,8 +28,10 @@ LLAMA = {"num_hidden_layers": 3, "hidden_size": 48, "num_attention_heads": 4, "n
          "intermediate_size": 104, "rope_theta": 500.0, "rms_norm_eps": 1e-5}
 # Without the loss that balances experts, which transformers makes of all layers' tokens at once and we of each layer's.
 MIXTRAL = {**LLAMA, "num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": False}
+# A half of a head turns, an even number of its columns.
+NEMOTRON = {**{key: value for key, value in LLAMA.items() if key != "rms_norm_eps"}, "head_dim": 12}
 SIZES = {"gpt2": ("n_positions", GPT2), "llama": ("max_position_embeddings", LLAMA), "mistral": ("max_position_embeddings", LLAMA),
-         "mixtral": ("max_position_embeddings", MIXTRAL)}
+         "mixtral": ("max_position_embeddings", MIXTRAL), "nemotron": ("max_position_embeddings", NEMOTRON)}
 SHARDED = {"max_shard_size": "100KB"}
 LOSSES, GRADIENTS, LOGITS = 1e-5, 1e-4, 1e-4
 
@@ -51,6 +54,12 @@ CASES = [
     ("bf16 parts, 2 stages x 2 replicas x 2 shards, experts over 2", "mixtral", False, SHARDED, lambda model: model.bfloat16(),
      ["--pp", 2, "--dp", 2, "--tp", 2, "--ep", 2, "--sequence-parallel"], 8),
 ]
+# Nemotrons are of newer versions, which want a PyTorch whose LayerNorms may be without biases.
+if hasattr(transformers, "NemotronConfig") and "bias" in inspect.signature(torch.nn.LayerNorm).parameters:
+    CASES += [
+        ("one file", "nemotron", False, {}, None, [], 0),
+        ("parts with an index, 2 stages x 2 shards", "nemotron", False, SHARDED, None, ["--pp", 2, "--tp", 2], 4),
+    ]
 
 
 def save(folder, family, tied, how, change):

@@ -38,15 +38,17 @@ void kernels_embedding_backward(struct device *device, void *dwte, void *dwpe, c
 }
 
 void kernels_layernorm(struct device *device, void *y, real *stats, const void *x, const void *w,
-                       const void *b, int64_t N, int64_t C)
+                       const void *b, double more, int64_t N, int64_t C)
 {
         kernels_launch(device, (struct kernel){.kind = KERNEL_LAYERNORM, .m = N, .n = C},
-                       &(struct kernel_args){.p = {y, stats, (void *)x, (void *)w, (void *)b}, .ld = {N}});
+                       &(struct kernel_args){.p = {y, stats, (void *)x, (void *)w, (void *)b},
+                                             .ld = {N},
+                                             .scalar = {more}});
 }
 
 void kernels_layernorm_backward(struct device *device, void *dx, void *dw, void *db, const void *dy,
-                                const void *x, const real *stats, const void *w, int64_t N, int64_t C,
-                                bool accumulate)
+                                const void *x, const real *stats, const void *w, double more, int64_t N,
+                                int64_t C, bool accumulate)
 {
         kernels_launch(
                 device,
@@ -56,7 +58,8 @@ void kernels_layernorm_backward(struct device *device, void *dx, void *dw, void 
                                 .m = N,
                                 .n = C},
                 &(struct kernel_args){.p = {dx, dw, db, (void *)dy, (void *)x, (void *)stats, (void *)w},
-                                      .ld = {N}});
+                                      .ld = {N},
+                                      .scalar = {more}});
 }
 
 void kernels_bias_backward(struct device *device, void *db, const void *dy, int64_t m, int64_t n)
@@ -144,7 +147,8 @@ void kernels_rope(struct device *device, const struct rope *rope, void *x, int64
                                       .ld = {T},
                                       .inner = rope->rotated,
                                       .scalar = {rope->theta, rope->inverse ? -1 : 1, rope->scaling[0],
-                                                 rope->scaling[1], rope->scaling[2], rope->scaling[3]}});
+                                                 rope->scaling[1], rope->scaling[2], rope->scaling[3],
+                                                 (double)rope->turned}});
 }
 
 void kernels_split_columns(struct device *device, void *a, void *b, const void *x, int64_t m, int64_t n,
@@ -216,6 +220,20 @@ void kernels_swiglu_backward(struct device *device, void *dgu, const void *dy, c
         kernels_launch(device,
                        (struct kernel){.kind = KERNEL_SWIGLU_BACKWARD, .part = PART_INPUT, .m = m, .n = n},
                        &(struct kernel_args){.p = {dgu, (void *)dy, (void *)gu}});
+}
+
+void kernels_squared_relu(struct device *device, void *y, const void *h, int64_t m, int64_t n)
+{
+        kernels_launch(device, (struct kernel){.kind = KERNEL_SQUARED_RELU, .m = m, .n = n},
+                       &(struct kernel_args){.p = {y, (void *)h}});
+}
+
+void kernels_squared_relu_backward(struct device *device, void *dh, const void *h, int64_t m, int64_t n)
+{
+        kernels_launch(
+                device,
+                (struct kernel){.kind = KERNEL_SQUARED_RELU_BACKWARD, .part = PART_INPUT, .m = m, .n = n},
+                &(struct kernel_args){.p = {dh, (void *)h}});
 }
 
 void kernels_route(struct device *device, const struct routing *r, real *weights, int32_t *place,

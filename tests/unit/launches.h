@@ -18,9 +18,10 @@ void kernels_embedding_part_backward(struct device *, void *dwte, void *dwpe, co
                                      int64_t rows);
 
 void kernels_layernorm(struct device *, void *y, real *stats, const void *x, const void *w, const void *b,
-                       int64_t N, int64_t C);
+                       double more, int64_t N, int64_t C);
 void kernels_layernorm_backward(struct device *, void *dx, void *dw, void *db, const void *dy, const void *x,
-                                const real *stats, const void *w, int64_t N, int64_t C, bool accumulate);
+                                const real *stats, const void *w, double more, int64_t N, int64_t C,
+                                bool accumulate);
 void kernels_bias_backward(struct device *, void *db, const void *dy, int64_t m, int64_t n);
 void kernels_bias_gelu(struct device *, void *g, void *h, const void *b, int64_t m, int64_t n);
 void kernels_gelu_backward(struct device *, void *dh, const void *h, int64_t m, int64_t n);
@@ -42,6 +43,7 @@ struct rope {
         double theta;
         bool inverse;
         double scaling[4]; /* taken, by_frequency, by_column, constant */
+        int64_t turned;    /* columns of a head, the first ones; 0: all */
 };
 void kernels_rope(struct device *, const struct rope *, void *x, int64_t B, int64_t T);
 
@@ -66,6 +68,9 @@ void kernels_latent_qkv_backward(struct device *, const struct latent *, void *d
 void kernels_swiglu(struct device *, void *y, const void *gu, int64_t m, int64_t n);
 void kernels_swiglu_backward(struct device *, void *dgu, const void *dy, const void *gu, int64_t m,
                              int64_t n);
+
+void kernels_squared_relu(struct device *, void *y, const void *h, int64_t m, int64_t n);
+void kernels_squared_relu_backward(struct device *, void *dh, const void *h, int64_t m, int64_t n);
 
 /* Mixture of experts: N tokens with K of E experts each, which have N K rows; `real` and int32 as there. */
 struct routing {

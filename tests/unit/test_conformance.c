@@ -606,13 +606,13 @@ static struct row row_of(const double *x, int64_t C)
 
 static void launch_layernorm(struct device *device, void *p[], const struct test_case *c)
 {
-        kernels_layernorm(device, p[0], p[1], p[2], p[3], p[4], c->n[0], c->n[1]);
+        kernels_layernorm(device, p[0], p[1], p[2], p[3], p[4], c->flag, c->n[0], c->n[1]);
 }
 
 /* Bounds of LayerNorm of row n, whose elements may be `off` by so much: by twice that from their mean, and
  * rstd by as much of itself. */
-static void bound_normalised_row(const double *x, const double *w, const double *b, int64_t n, int64_t N,
-                                 int64_t C, double off, double *y, double *stats)
+static void bound_normalised_row(const double *x, const double *w, const double *b, double added, int64_t n,
+                                 int64_t N, int64_t C, double off, double *y, double *stats)
 {
         const struct row r = row_of(x, C);
         const double terms = (double)(2 * C + 8) * u * (1 + r.rstd * r.max), moved = 2 * off * r.rstd,
@@ -621,19 +621,19 @@ static void bound_normalised_row(const double *x, const double *w, const double 
         stats[N + n] = r.rstd * (terms + moved * more);
         for (int64_t i = 0; i < C; i++) {
                 const double h = fabs(x[i] - r.mean) * r.rstd;
-                y[i] = fabs(w[i]) * (h + 1) * (terms + moved * more) + (double)(2 * C + 8) * u * fabs(b[i]);
+                y[i] = fabs(w[i] + added) * (h + 1) * (terms + moved * more) + (double)(2 * C + 8) * u * fabs(b[i]);
         }
 }
 
-static void check_layernorm(struct pair *pair, int64_t N, int64_t C)
+static void check_layernorm(struct pair *pair, int64_t N, int64_t C, bool added)
 {
-        struct test_case c = {.launch = launch_layernorm, .n = {N, C}};
-        NAME(&c, "layernorm N %lld C %lld", LL(N), LL(C));
+        struct test_case c = {.launch = launch_layernorm, .n = {N, C}, .flag = added};
+        NAME(&c, "layernorm N %lld C %lld%s", LL(N), LL(C), added ? ", of weights and 1" : "");
         double *y = add_output(pair, &c, TENSOR, N * C), *stats = add_output(pair, &c, REAL, 2 * N);
         const double *x = add_random(pair, &c, TENSOR, N * C, 2), *w = add_random(pair, &c, TENSOR, C, 1),
                      *b = add_random(pair, &c, TENSOR, C, 1);
         for (int64_t n = 0; n < N; n++)
-                bound_normalised_row(x + n * C, w, b, n, N, C, 0, y + n * C, stats);
+                bound_normalised_row(x + n * C, w, b, added, n, N, C, 0, y + n * C, stats);
         conforms(pair, &c);
 }
 
@@ -663,7 +663,7 @@ static void check_residual_layernorm(struct pair *pair, int64_t m, int64_t n, in
                                    (pair->dtype != DTYPE_FP32 ? pair->h * fabs(sum) : 0);
                         off = fmax(off, bound[i] + pair->h * (fabs(y[i]) + bound[i]) + pair->tiny);
                 }
-                bound_normalised_row(y + row * n, ln_w, ln_b, row, m, n, off, ln + row * n, stats);
+                bound_normalised_row(y + row * n, ln_w, ln_b, 0, row, m, n, off, ln + row * n, stats);
         }
         free(y);
         conforms(pair, &c);
@@ -680,33 +680,34 @@ static void products_with_layernorm_conform(void **state)
 
 static void launch_layernorm_backward(struct device *device, void *p[], const struct test_case *c)
 {
-        kernels_layernorm_backward(device, p[0], p[1], p[2], p[3], p[4], p[5], p[6], c->n[0], c->n[1],
-                                   c->flag);
+        kernels_layernorm_backward(device, p[0], p[1], p[2], p[3], p[4], p[5], p[6], (double)c->n[2], c->n[0],
+                                   c->n[1], c->flag);
 }
 
 /* Bounds of one row's dx, and what it adds to the sizes of dw and db. */
-static void bound_layernorm_row(const double *dy, const double *x, const double *w, const double *before,
-                                int64_t C, double mean, double rstd, double *dx, double *dw, double *db)
+static void bound_layernorm_row(const double *dy, const double *x, const double *w, double added,
+                                const double *before, int64_t C, double mean, double rstd, double *dx, double *dw, double *db)
 {
         double g_size = 0, gh_size = 0;
         for (int64_t i = 0; i < C; i++) {
-                const double g = fabs(dy[i] * w[i]), h = fabs((x[i] - mean) * rstd);
+                const double g = fabs(dy[i] * (w[i] + added)), h = fabs((x[i] - mean) * rstd);
                 g_size += g / (double)C;
                 gh_size += g * h / (double)C;
                 dw[i] += fabs(dy[i]) * (h + fabs(mean) * rstd);
                 db[i] += fabs(dy[i]);
         }
         for (int64_t i = 0; i < C; i++) {
-                const double g = fabs(dy[i] * w[i]), h = fabs((x[i] - mean) * rstd) + fabs(mean) * rstd;
+                const double g = fabs(dy[i] * (w[i] + added)), h = fabs((x[i] - mean) * rstd) + fabs(mean) * rstd;
                 const double size = rstd * (g + g_size + (h + 1) * gh_size + h * g_size);
                 dx[i] = (double)(C + 8) * u * (size + (before ? fabs(before[i]) : 0));
         }
 }
 
-static void check_layernorm_backward(struct pair *pair, int64_t N, int64_t C, bool accumulate)
+static void check_layernorm_backward(struct pair *pair, int64_t N, int64_t C, bool accumulate, bool added)
 {
-        struct test_case c = {.launch = launch_layernorm_backward, .n = {N, C}, .flag = accumulate};
-        NAME(&c, "layernorm_backward N %lld C %lld%s", LL(N), LL(C), accumulate ? ", added" : "");
+        struct test_case c = {.launch = launch_layernorm_backward, .n = {N, C, added}, .flag = accumulate};
+        NAME(&c, "layernorm_backward N %lld C %lld%s%s", LL(N), LL(C), accumulate ? ", added" : "",
+             added ? ", of weights and 1" : "");
         double *before = NULL, *dx;
         if (accumulate) {
                 before = add_random(pair, &c, TENSOR, N * C, 1);
@@ -733,7 +734,7 @@ static void check_layernorm_backward(struct pair *pair, int64_t N, int64_t C, bo
                 db[i] = fabs(db0[i]);
         }
         for (int64_t n = 0; n < N; n++)
-                bound_layernorm_row(dy + n * C, x + n * C, w, before ? before + n * C : NULL, C, stats[n],
+                bound_layernorm_row(dy + n * C, x + n * C, w, added, before ? before + n * C : NULL, C, stats[n],
                                     stats[N + n], dx + n * C, dw, db);
         for (int64_t i = 0; i < C; i++) {
                 dw[i] *= (double)(N + 4) * u;
@@ -745,9 +746,9 @@ static void check_layernorm_backward(struct pair *pair, int64_t N, int64_t C, bo
 static void layernorms_conform(void **state)
 {
         for (int s = 0; s < SHAPES; s++)
-                for (int again = 0; again < 2; again++) {
-                        check_layernorm(*state, shapes[s].m, shapes[s].n);
-                        check_layernorm_backward(*state, shapes[s].m, shapes[s].n, again);
+                for (int again = 0; again < 4; again++) {
+                        check_layernorm(*state, shapes[s].m, shapes[s].n, again / 2);
+                        check_layernorm_backward(*state, shapes[s].m, shapes[s].n, again % 2, again / 2);
                 }
 }
 
@@ -924,17 +925,15 @@ static void launch_rope(struct device *device, void *p[], const struct test_case
 static void check_rope(struct pair *pair, const struct rope *rope, int64_t B, int64_t T)
 {
         struct test_case c = {.launch = launch_rope, .n = {B, T}, .context = rope};
-        NAME(&c, "rope B %lld T %lld, %lld of %lld columns, heads of %lld", LL(B), LL(T), LL(rope->rotated),
-             LL(rope->columns), LL(rope->head_size));
+        const int64_t turned = rope->turned ? rope->turned : rope->head_size, half = turned / 2;
+        NAME(&c, "rope B %lld T %lld, %lld of %lld columns, %lld of heads of %lld", LL(B), LL(T),
+             LL(rope->rotated), LL(rope->columns), LL(turned), LL(rope->head_size));
         const double *x = add_random(pair, &c, TENSOR, B * T * rope->columns, 1);
         double *bound = written(&c);
-        const int64_t half = rope->head_size / 2;
         for (int64_t i = 0; i < B * T * rope->columns; i++) {
-                const int64_t column = i % rope->columns;
-                if (column < rope->rotated)
-                        bound[i] =
-                                6 * u *
-                                (fabs(x[i]) + fabs(x[column % rope->head_size < half ? i + half : i - half]));
+                const int64_t column = i % rope->columns, of_head = column % rope->head_size;
+                if (column < rope->rotated && of_head < turned)
+                        bound[i] = 6 * u * (fabs(x[i]) + fabs(x[of_head < half ? i + half : i - half]));
         }
         conforms(pair, &c);
 }
@@ -945,16 +944,19 @@ static void rotary_positions_conform(void **state)
                 int64_t B, T;
                 struct rope rope;
         } cases[] = {
-                {1, 1, {2, 2, 2, 10000, false, {0}}},
-                {3, 5, {12, 8, 4, 10000, false, {0}}},
-                {2, 33, {97, 72, 24, 500000, false, {0}}},
-                {2, 131, {192, 128, 64, 500000, true, {0}}},
-                {1, 70, {768, 640, 128, 1e4, false, {0}}},
-                {2, 3, {1040, 1036, 518, 10000, true, {0}}},
-                {1, 3, {1024, 1024, 1024, 1e4, true, {0}}},
-                {1, 32768, {8, 8, 8, 500000, false, {0}}},
-                {1, 70, {64, 48, 16, 500000, true, {0.875, -2.1, 0, 1.33}}},
-                {2, 50, {64, 64, 32, 10000, false, {0.75, 0, 0.25, -0.5}}},
+                {1, 1, {2, 2, 2, 10000, false, {0}, 0}},
+                {3, 5, {12, 8, 4, 10000, false, {0}, 0}},
+                {2, 33, {97, 72, 24, 500000, false, {0}, 0}},
+                {2, 131, {192, 128, 64, 500000, true, {0}, 0}},
+                {1, 70, {768, 640, 128, 1e4, false, {0}, 0}},
+                {2, 3, {1040, 1036, 518, 10000, true, {0}, 0}},
+                {1, 3, {1024, 1024, 1024, 1e4, true, {0}, 0}},
+                {1, 32768, {8, 8, 8, 500000, false, {0}, 0}},
+                {1, 70, {64, 48, 16, 500000, true, {0.875, -2.1, 0, 1.33}, 0}},
+                {2, 50, {64, 64, 32, 10000, false, {0.75, 0, 0.25, -0.5}, 0}},
+                {2, 50, {96, 64, 32, 10000, false, {0}, 16}},
+                {1, 70, {44, 33, 11, 10000, true, {0.875, -2.1, 0, 1.33}, 6}},
+                {2, 5, {1560, 1040, 520, 10000, false, {0}, 260}},
         };
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
                 for (int again = 0; again < AGAIN; again++) /* aligned in other ways */
@@ -1118,7 +1120,9 @@ enum elementwise {
         GELU_BACKWARD,
         RESIDUAL,
         SWIGLU,
-        SWIGLU_BACKWARD
+        SWIGLU_BACKWARD,
+        SQUARED_RELU,
+        SQUARED_RELU_BACKWARD
 };
 
 static void launch_elementwise(struct device *device, void *p[], const struct test_case *c)
@@ -1145,6 +1149,12 @@ static void launch_elementwise(struct device *device, void *p[], const struct te
                 break;
         case SWIGLU_BACKWARD:
                 kernels_swiglu_backward(device, p[0], p[1], p[2], m, n);
+                break;
+        case SQUARED_RELU:
+                kernels_squared_relu(device, p[0], p[1], m, n);
+                break;
+        case SQUARED_RELU_BACKWARD:
+                kernels_squared_relu_backward(device, p[0], p[1], m, n);
                 break;
         default:
                 kernels_gelu_backward(device, p[0], p[1], m, n);
@@ -1262,6 +1272,20 @@ static void check_swiglu(struct pair *pair, int64_t m, int64_t n, bool backward)
         conforms(pair, &c);
 }
 
+/* One product of two, or two of three. Squares of 1e4 are beyond fp16. */
+static void check_squared_relu(struct pair *pair, int64_t m, int64_t n, bool backward)
+{
+        struct test_case c = {.launch = launch_elementwise,
+                              .n = {m, n, backward ? SQUARED_RELU_BACKWARD : SQUARED_RELU}};
+        NAME(&c, "squared_relu%s m %lld n %lld", backward ? "_backward" : "", LL(m), LL(n));
+        const double *dy = backward ? add_random(pair, &c, TENSOR, m * n, 1) : NULL;
+        double *bound = backward ? written(&c) : add_output(pair, &c, TENSOR, m * n);
+        const double *h = add_random(pair, &c, TENSOR, m * n, 8);
+        for (int64_t i = 0; i < m * n; i++)
+                bound[i] = 2 * u * (backward ? fabs(2 * dy[i] * h[i]) : h[i] * h[i]);
+        conforms(pair, &c);
+}
+
 static void elementwise_kernels_conform(void **state)
 {
         for (int s = 0; s < SHAPES; s++)
@@ -1274,6 +1298,8 @@ static void elementwise_kernels_conform(void **state)
                         check_residual(*state, shapes[s].m, shapes[s].n);
                         check_swiglu(*state, shapes[s].m, shapes[s].n, false);
                         check_swiglu(*state, shapes[s].m, shapes[s].n, true);
+                        check_squared_relu(*state, shapes[s].m, shapes[s].n, false);
+                        check_squared_relu(*state, shapes[s].m, shapes[s].n, true);
                 }
 }
 

@@ -228,13 +228,13 @@ static void layernorm_normalises_rows(void **state)
 {
         struct device *device = *state;
         uint64_t random = seed;
-        for (int s = 0; s < SHAPES; s++) {
-                const int64_t N = shapes[s].m, C = shapes[s].n;
+        for (int s = 0; s < 2 * SHAPES; s++) {
+                const int64_t N = shapes[s / 2].m, C = shapes[s / 2].n, more = s % 2;
                 real *x = random_tensor(device, &random, N * C, 2), *w = random_tensor(device, &random, C, 1);
                 real *b = random_tensor(device, &random, C, 1), *y = poisoned_reals(N * C),
                      *stats = poisoned_reals(2 * N);
                 kernels_layernorm(device, lend(device, y, N * C), stats, lend(device, x, N * C),
-                                  lend(device, w, C), lend(device, b, C), N, C);
+                                  lend(device, w, C), lend(device, b, C), (double)more, N, C);
                 finish(device);
                 for (int64_t n = 0; n < N; n++) {
                         const struct row r = row_of(x + n * C, C);
@@ -244,7 +244,8 @@ static void layernorm_normalises_rows(void **state)
                                       (double)(2 * C + 8) * u * r.rstd * (1 + r.rstd * r.max), "rstd", n);
                         for (int64_t c = 0; c < C; c++) {
                                 const int64_t i = n * C + c;
-                                const double h = ((double)x[i] - r.mean) * r.rstd, weight = (double)w[c];
+                                const double h = ((double)x[i] - r.mean) * r.rstd,
+                                             weight = (double)w[c] + (double)more;
                                 const double size = fabs(weight) * (fabs(h) + 1) * (1 + r.rstd * r.max);
                                 assert_stored(device, y[i], h * weight + (double)b[c],
                                               (double)(2 * C + 8) * u * (size + fabs((double)b[c])), "y", i);
@@ -261,13 +262,14 @@ static void layernorm_normalises_rows(void **state)
 struct layernorm_case {
         int64_t N, C;
         bool accumulate;
+        double more; /* added to w */
         real *x, *w, *dy, *stats, *dx, *dw, *db, *dx_before, *dw_before, *db_before;
 };
 
 static struct layernorm_case new_layernorm_case(struct device *device, uint64_t *random, int64_t N, int64_t C,
-                                                bool accumulate)
+                                                bool accumulate, double more)
 {
-        struct layernorm_case k = {.N = N, .C = C, .accumulate = accumulate};
+        struct layernorm_case k = {.N = N, .C = C, .accumulate = accumulate, .more = more};
         k.x = random_tensor(device, random, N * C, 2);
         k.w = random_tensor(device, random, C, 1);
         k.dy = random_tensor(device, random, N * C, 1);
@@ -306,7 +308,7 @@ static void check_layernorm_dx(const struct device *device, const struct layerno
         const int64_t C = k->C;
         double g_sum = 0, gh_sum = 0, g_size = 0, gh_size = 0;
         for (int64_t i = n * C; i < (n + 1) * C; i++) {
-                const double g = (double)k->dy[i] * (double)k->w[i % C], h = normalised(k, i);
+                const double g = (double)k->dy[i] * ((double)k->w[i % C] + k->more), h = normalised(k, i);
                 g_sum += g / (double)C;
                 gh_sum += g * h / (double)C;
                 g_size += fabs(g) / (double)C;
@@ -314,7 +316,7 @@ static void check_layernorm_dx(const struct device *device, const struct layerno
         }
         const double rstd = (double)k->stats[k->N + n], mean_size = fabs((double)k->stats[n]);
         for (int64_t i = n * C; i < (n + 1) * C; i++) {
-                const double g = (double)k->dy[i] * (double)k->w[i % C], h = normalised(k, i);
+                const double g = (double)k->dy[i] * ((double)k->w[i % C] + k->more), h = normalised(k, i);
                 const double before = k->accumulate ? (double)k->dx_before[i] : 0;
                 const double h_size = fabs(h) + mean_size * rstd;
                 const double size = rstd * (fabs(g) + g_size + (h_size + 1) * gh_size + h_size * g_size);
@@ -345,13 +347,13 @@ static void layernorm_backward_writes_or_adds_dx_and_adds_to_parameters(void **s
 {
         struct device *device = *state;
         uint64_t random = seed;
-        for (int s = 0; s < 2 * SHAPES; s++) {
-                struct layernorm_case k =
-                        new_layernorm_case(device, &random, shapes[s / 2].m, shapes[s / 2].n, s % 2 == 1);
+        for (int s = 0; s < 4 * SHAPES; s++) {
+                struct layernorm_case k = new_layernorm_case(device, &random, shapes[s / 4].m, shapes[s / 4].n,
+                                                             s % 2 == 1, s / 2 % 2);
                 kernels_layernorm_backward(device, lend(device, k.dx, k.N * k.C), lend(device, k.dw, k.C),
                                            lend(device, k.db, k.C), lend(device, k.dy, k.N * k.C),
-                                           lend(device, k.x, k.N * k.C), k.stats, lend(device, k.w, k.C), k.N,
-                                           k.C, k.accumulate);
+                                           lend(device, k.x, k.N * k.C), k.stats, lend(device, k.w, k.C), k.more,
+                                           k.N, k.C, k.accumulate);
                 finish(device);
                 for (int64_t n = 0; n < k.N; n++)
                         check_layernorm_dx(device, &k, n);
@@ -483,15 +485,15 @@ static void rmsnorm_backward_writes_or_adds_dx_and_adds_to_its_weight(void **sta
 static void check_rope(struct device *device, const struct rope *rope, int64_t B, int64_t T,
                        const real *before, const real *x)
 {
-        const int64_t half = rope->head_size / 2;
+        const int64_t turned = rope->turned ? rope->turned : rope->head_size, half = turned / 2;
         for (int64_t at = 0; at < B * T * rope->columns; at++) {
                 const int64_t t = at / rope->columns % T, column = at % rope->columns;
                 const int64_t i = column % rope->head_size;
-                if (column >= rope->rotated) {
+                if (column >= rope->rotated || i >= turned) {
                         assert_true(x[at] == before[at]);
                         continue;
                 }
-                const double f = pow(rope->theta, -2 * (double)(i % half) / (double)rope->head_size);
+                const double f = pow(rope->theta, -2 * (double)(i % half) / (double)turned);
                 const double slow =
                         rope->scaling[1] * f + rope->scaling[2] * (double)(i % half) + rope->scaling[3];
                 const double angle = (double)t * f * (1 - rope->scaling[0] * fmin(1, fmax(0, slow)));
@@ -508,15 +510,18 @@ static void rope_rotates_heads_by_their_position(void **state)
         static const struct {
                 int64_t B, T;
                 struct rope rope;
-        } cases[] = {{1, 1, {2, 2, 2, 10000, false, {0}}},
-                     {3, 5, {12, 8, 4, 10000, false, {0}}},
-                     {2, 33, {97, 72, 24, 500000, false, {0}}},
-                     {2, 131, {192, 128, 64, 500000, true, {0}}},
-                     {1, 1300, {20, 16, 16, 500000, false, {0}}},
-                     {2, 3, {1040, 1036, 518, 10000, true, {0}}},
-                     {1, 40, {30, 24, 8, 10000, false, {0.75, 0, 0, 1}}},
-                     {1, 70, {64, 48, 16, 500000, true, {0.875, -2.1, 0, 1.33}}},
-                     {2, 50, {64, 64, 32, 10000, false, {0.75, 0, 0.25, -0.5}}}};
+        } cases[] = {{1, 1, {2, 2, 2, 10000, false, {0}, 0}},
+                     {3, 5, {12, 8, 4, 10000, false, {0}, 0}},
+                     {2, 33, {97, 72, 24, 500000, false, {0}, 0}},
+                     {2, 131, {192, 128, 64, 500000, true, {0}, 0}},
+                     {1, 1300, {20, 16, 16, 500000, false, {0}, 0}},
+                     {2, 3, {1040, 1036, 518, 10000, true, {0}, 0}},
+                     {1, 40, {30, 24, 8, 10000, false, {0.75, 0, 0, 1}, 0}},
+                     {1, 70, {64, 48, 16, 500000, true, {0.875, -2.1, 0, 1.33}, 0}},
+                     {2, 50, {64, 64, 32, 10000, false, {0.75, 0, 0.25, -0.5}, 0}},
+                     {2, 50, {96, 64, 32, 10000, false, {0}, 16}},
+                     {1, 70, {44, 33, 11, 10000, true, {0.875, -2.1, 0, 1.33}, 6}},
+                     {2, 5, {1560, 1040, 520, 10000, false, {0}, 260}}};
         struct device *device = *state;
         uint64_t random = seed;
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -534,7 +539,7 @@ static void rope_rotates_heads_by_their_position(void **state)
 static void rope_is_accurate_at_far_positions(void **state)
 {
         enum { T = 262144, HEAD = 6 };
-        const struct rope rope = {HEAD, HEAD, HEAD, 500000, false, {0}};
+        const struct rope rope = {HEAD, HEAD, HEAD, 500000, false, {0}, 0};
         struct device *device = *state;
         uint64_t random = seed;
         real *x = random_tensor(device, &random, T * HEAD, 1), *before = copied_reals(x, T * HEAD);
@@ -833,6 +838,32 @@ static void swiglu_multiplies_by_the_gate(void **state)
         }
 }
 
+/* A product of exact factors, rounded once; backward, once more. What is not a number stays so. */
+static void squared_relu_is_the_square_of_what_is_above_zero(void **state)
+{
+        struct device *device = *state;
+        uint64_t random = seed;
+        for (int s = 0; s < SHAPES; s++) {
+                const int64_t m = shapes[s].m, n = shapes[s].n;
+                real *h = random_tensor(device, &random, m * n, 4), *y = poisoned_reals(m * n);
+                real *dh = random_tensor(device, &random, m * n, 1), *dy = copied_reals(dh, m * n);
+                h[0] = NAN;
+                kernels_squared_relu(device, lend(device, y, m * n), lend(device, h, m * n), m, n);
+                kernels_squared_relu_backward(device, lend(device, dh, m * n), lend(device, h, m * n), m, n);
+                finish(device);
+                assert_true(isnan(y[0]) && isnan(dh[0]));
+                for (int64_t i = 1; i < m * n; i++) {
+                        const double above = fmax((double)h[i], 0), slope = 2 * above * (double)dy[i];
+                        assert_stored(device, y[i], above * above, u * above * above, "y", i);
+                        assert_stored(device, dh[i], slope, 2 * u * fabs(slope), "dh", i);
+                }
+                free(h);
+                free(y);
+                free(dh);
+                free(dy);
+        }
+}
+
 static void swiglu_backward_is_its_slopes(void **state)
 {
         struct device *device = *state;
@@ -1095,8 +1126,8 @@ static void check_products_with_layernorm(struct device *device)
                         lend(device, c.more, m * n), lend(device, ln_w, n), lend(device, ln_b, n), m, n, k);
                 finish(device);
                 kernels_layernorm(device, lend(device, expected, m * n), expected_stats,
-                                  lend(device, c.out, m * n), lend(device, ln_w, n), lend(device, ln_b, n), m,
-                                  n);
+                                  lend(device, c.out, m * n), lend(device, ln_w, n), lend(device, ln_b, n), 0,
+                                  m, n);
                 finish(device);
                 for (int64_t i = 0; i < m * n; i++) {
                         double size;
@@ -1738,8 +1769,9 @@ static void the_same_input_gives_the_same_bits(void **state)
                      *tz = lend(device, zeros, 2 * C);
                 kernels_matmul(device, &(struct matmul){.m = N, .n = C, .k = C, .transpose_b = true}, tx, tw,
                                ty);
-                kernels_layernorm(device, ty1, stats, ty, tw, tw + C * element, N, C);
-                kernels_layernorm_backward(device, ty2, tz, tz + C * element, tx, ty, stats, tw, N, C, false);
+                kernels_layernorm(device, ty1, stats, ty, tw, tw + C * element, 0, N, C);
+                kernels_layernorm_backward(device, ty2, tz, tz + C * element, tx, ty, stats, tw, 0, N, C,
+                                           false);
                 kernels_bias_gelu(device, ty, ty1, tw, N, C);
                 finish(device);
                 free(x);
@@ -2045,7 +2077,7 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
         void *rows = lend(device, dy, N * C), *out = lend(device, dx, N * C), *w = lend(device, ones, C);
         kernels_bias_backward(device, lend(device, db, C), rows, N, C);
         kernels_layernorm_backward(device, out, lend(device, dw, C), lend(device, shift, C), rows, rows,
-                                   stats, w, N, C, false);
+                                   stats, w, 0, N, C, false);
         kernels_rmsnorm_backward(device, out, lend(device, scale, C), rows, rows, stats + N, w, N, C, false);
         finish(device);
         for (int c = 0; c < C; c++) {
@@ -2079,6 +2111,7 @@ static void parameter_gradients_are_rounded_once_a_kernel(void **state)
                 cmocka_unit_test(queries_keys_and_values_are_made_of_latent_rows_and_go_back),               \
                 cmocka_unit_test(swiglu_multiplies_by_the_gate),                                             \
                 cmocka_unit_test(swiglu_backward_is_its_slopes),                                             \
+                cmocka_unit_test(squared_relu_is_the_square_of_what_is_above_zero),                          \
                 cmocka_unit_test(gelu_is_right_for_small_and_huge_arguments),                                \
                 cmocka_unit_test(gelu_backward_is_its_slope),                                                \
                 cmocka_unit_test(softmax_is_causal_and_survives_large_scores),                               \

@@ -29,6 +29,10 @@ static struct gpt preset(const char *name)
         return gpt;
 }
 
+/* Two embeddings, and in each layer attention, two matrices and two LayerNorms. */
+#define NEMOTRON(L, C, F, qkv)                                                                               \
+        (2 * 256000LL * (C) + (L) * ((C) * ((qkv) + (C) + 2LL * (F)) + 4LL * (C)) + 2LL * (C))
+
 static void published_models_have_their_published_parameters(void **state)
 {
         (void)state;
@@ -59,6 +63,10 @@ static void published_models_have_their_published_parameters(void **state)
                          {"qwen3-30b-a3b", 30532122624},
                          {"qwen3-235b-a22b", 235093634560},
                          {"deepseek-v3", 671026419200},
+                         /* Nemotron: as the configurations on Hugging Face count, which are the 3.2 and 12.5, and
+                          * the 9.4 and 331.6, billions of Parmar et al. 2024 and of Nvidia 2024 */
+                         {"nemotron4-15b", NEMOTRON(32, 6144, 24576, 6144 + 2 * 1024)},
+                         {"nemotron4-340b", NEMOTRON(96, 18432, 73728, 18432 + 2 * 1536)},
                          {"llama3-70b", 70553706496}};
         for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
                 struct gpt gpt = preset(published[i].name);
@@ -823,6 +831,8 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                 /* gates and what they are for (64), y (32); backward dy (32), and the former's gradients */
                 {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 2 * 96, 4 * 96},
                 {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 160, 4 * 160},
+                {{KERNEL_SQUARED_RELU, .batch = 1, .m = 4, .n = 8}, 2 * 64, 4 * 64},
+                {{KERNEL_SQUARED_RELU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 2 * 96, 4 * 96},
                 /* logits (32); of 2 experts a row the weight and two indices, and 8 ends */
                 {{KERNEL_ROUTE, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 32 + 4 * 32, 4 * 64},
                 {{KERNEL_ROUTE_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2}, 2 * 64 + 4 * 32, 4 * 96},
@@ -989,6 +999,8 @@ static void operations_on_rows_are_those_counted_by_hand(void **state)
                 {{KERNEL_LATENT_QKV_BACKWARD, .batch = 1, .m = 4, .n = 8, .k = 2, .l = 6}, 4 * 32},
                 {{KERNEL_SWIGLU, .batch = 1, .m = 4, .n = 8}, 5 * 32},
                 {{KERNEL_SWIGLU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 11 * 32},
+                {{KERNEL_SQUARED_RELU, .batch = 1, .m = 4, .n = 8}, 2 * 32},
+                {{KERNEL_SQUARED_RELU_BACKWARD, .batch = 1, .m = 4, .n = 8}, 3 * 32},
         };
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
                 assert_close(kernel_flops(&cases[i].kernel), cases[i].flops, 0);
@@ -1486,7 +1498,7 @@ static void wrong_model_files_are_refused_with_the_line(void **state)
                       ":5: model_type is \"gptj\", only");
         check_refused("{\"model_type\": \"gpt_neox\",\n \"hidden_size\": 64}",
                       ":1: model_type is \"gpt_neox\", only \"gpt2\", \"llama\", \"mistral\", \"qwen2\", "
-                      "\"qwen3\", \"mixtral\", \"qwen3_moe\" and \"deepseek_v3\" are built");
+                      "\"qwen3\", \"mixtral\", \"qwen3_moe\", \"deepseek_v3\" and \"nemotron\" are built");
         check_refused("{\"vocab_size\": 256,\n \"hidden_size\": 64,\n \"num_hidden_layers\": 2}",
                       ":3: n_layer n_embd n_head vocab_size n_positions of a GPT-2 were expected; "
                       "num_hidden_layers is what other families call n_layer, whose files say");
@@ -1587,6 +1599,17 @@ static void wrong_files_of_those_like_a_llama_are_refused_with_the_line(void **s
         check_refused(
                 LIKE_LLAMA("qwen3") "\"num_key_value_heads\": 2, \"head_dim\": 8, \"hidden_act\": \"relu\"}",
                 ":3: hidden_act is \"relu\", only \"silu\" is built");
+        check_refused(LIKE_LLAMA("nemotron") "\"head_dim\": 8, \"hidden_act\": \"silu\"}",
+                      ":3: hidden_act is \"silu\", only \"relu2\" is built");
+        check_refused(LIKE_LLAMA("nemotron") "\"head_dim\": 8, \"norm_eps\": 1e-6}",
+                      ":3: norm_eps is 1e-6, only 1e-5 is built");
+        check_refused(LIKE_LLAMA("nemotron") "\"head_dim\": 8, \"partial_rotary_factor\": 0.4}",
+                      ":3: of a head's 8 columns partial_rotary_factor 0.4 turns 3; rotary positions need an "
+                      "even number of them");
+        check_refused(LIKE_LLAMA("nemotron") "\"head_dim\": 8, \"partial_rotary_factor\": 1.5}",
+                      ":3: partial_rotary_factor is 1.5, a number");
+        check_refused(LIKE_LLAMA("nemotron") "\"head_dim\": 6, \"rope_parameters\": {\"rope_theta\": 1e4}}",
+                      ":1: of a head's 6 columns partial_rotary_factor 0.5 turns 3");
 }
 
 /* What their files say is read, is written, and read again the same. */
@@ -1648,6 +1671,14 @@ static void files_of_those_like_a_llama_are_read(void **state)
                    "\"original_max_position_embeddings\": 8192}}",
                    &gpt);
         assert_true(gpt.mlp_bias && !gpt.attention_bias && gpt.rope_scaling.positions == 8192);
+        check_back(LIKE_LLAMA("nemotron") "\"head_dim\": 8, \"mlp_bias\": true}", &gpt);
+        assert_true(gpt.rope_size == 4 && gpt.rope_theta == 10000 && gpt.n_kv_head == 8 && gpt.mlp_bias);
+        check_back(LIKE_LLAMA("nemotron") "\"head_dim\": 98, \"rope_parameters\": {\"rope_theta\": 500000,\n"
+                                          "\"rope_type\": \"default\", \"partial_rotary_factor\": 0.25}}",
+                   &gpt); /* a quotient that a double has not exactly */
+        assert_true(gpt.rope_size == 24 && gpt.rope_theta == 500000);
+        check_back(LIKE_LLAMA("nemotron") "\"head_dim\": 8, \"partial_rotary_factor\": 1}", &gpt);
+        assert_int_equal(gpt.rope_size, 8);
 }
 
 /* ---- DeepSeek-V3's mixtures ---- */
@@ -2125,13 +2156,13 @@ static void a_sentence_has_only_what_can_be_printed(void **state)
                 assert_int_equal(rv_fail(&err, RV_EINPUT, "%s", cases[i].found), RV_EINPUT);
                 assert_string_equal(err.sentence, cases[i].shown);
         }
-        char text[600];
         struct rv_error_info err = {0};
+        char text[sizeof err.sentence + 88];
         for (int i = 0; i + 1 < (int)sizeof text; i += 2)
                 memcpy(text + i, "ü", 2);
         text[sizeof text - 2] = 0;
-        rv_fail(&err, RV_EINPUT, "%s", text); /* 511 bytes: the last one begins a character */
-        assert_string_equal(err.sentence + 508, "ü?");
+        rv_fail(&err, RV_EINPUT, "%s", text); /* an odd number of bytes: the last one begins a character */
+        assert_string_equal(err.sentence + sizeof err.sentence - 4, "ü?");
 }
 
 static void a_file_appears_only_when_it_is_complete(void **state)

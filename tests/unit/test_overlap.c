@@ -13,9 +13,10 @@
 
 #include <cmocka.h>
 
-enum { ROWS = 36, MODELS = 4 };
+enum { ROWS = 36, MODELS = 5 };
 
-static const char *const presets[MODELS] = {"tiny", "llama-tiny", "mixtral-tiny", "deepseek-tiny"};
+static const char *const presets[MODELS] = {"tiny", "llama-tiny", "mixtral-tiny", "deepseek-tiny",
+                                             "nemotron-tiny"};
 
 struct lists {
         struct workload whole, pieces;

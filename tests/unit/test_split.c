@@ -165,7 +165,7 @@ enum { M = 259, N = 97 }; /* rows that no number of threads divides, and columns
 static void layernorm(struct world *w)
 {
         void *y = tensor(w, M * N), *x = tensor(w, M * N), *weight = tensor(w, N), *b = tensor(w, N);
-        kernels_layernorm(&w->device, y, reals(w, 2 * M), x, weight, b, M, N);
+        kernels_layernorm(&w->device, y, reals(w, 2 * M), x, weight, b, 1, M, N);
 }
 
 static void layernorm_backward(struct world *w)
@@ -173,7 +173,7 @@ static void layernorm_backward(struct world *w)
         void *dx = tensor(w, M * N), *dw = tensor(w, N), *db = tensor(w, N), *dy = tensor(w, M * N);
         void *x = tensor(w, M * N), *weight = tensor(w, N);
         w->terms = M;
-        kernels_layernorm_backward(&w->device, dx, dw, db, dy, x, reals(w, 2 * M), weight, M, N, true);
+        kernels_layernorm_backward(&w->device, dx, dw, db, dy, x, reals(w, 2 * M), weight, 1, M, N, true);
 }
 
 static void bias(struct world *w)
@@ -247,7 +247,7 @@ static void head_rmsnorm_backward(struct world *w)
 static void rope(struct world *w)
 {
         enum { SEQUENCES = 7, POSITIONS = M / SEQUENCES };
-        const struct rope rope = {.columns = N, .rotated = 72, .head_size = 24, .theta = 500000};
+        const struct rope rope = {.columns = N, .rotated = 72, .head_size = 24, .theta = 500000, .turned = 14};
         kernels_rope(&w->device, &rope, tensor(w, M * N), SEQUENCES, POSITIONS);
 }
 
@@ -313,6 +313,18 @@ static void swiglu_backward(struct world *w)
 {
         void *dgu = tensor(w, M * 2 * N), *dy = tensor(w, M * N);
         kernels_swiglu_backward(&w->device, dgu, dy, tensor(w, M * 2 * N), M, N);
+}
+
+static void squared_relu(struct world *w)
+{
+        void *y = tensor(w, M * N);
+        kernels_squared_relu(&w->device, y, tensor(w, M * N), M, N);
+}
+
+static void squared_relu_backward(struct world *w)
+{
+        void *dh = tensor(w, M * N);
+        kernels_squared_relu_backward(&w->device, dh, tensor(w, M * N), M, N);
 }
 
 static const struct routing routing = {
@@ -827,6 +839,8 @@ static const struct {
         {"latent_qkv_backward", latent_qkv_backward, ALWAYS, ANY_FORMAT},
         {"swiglu", swiglu, ALWAYS, ANY_FORMAT},
         {"swiglu_backward", swiglu_backward, ALWAYS, ANY_FORMAT},
+        {"squared_relu", squared_relu, ALWAYS, ANY_FORMAT},
+        {"squared_relu_backward", squared_relu_backward, ALWAYS, ANY_FORMAT},
         {"route", route, NEVER, ANY_FORMAT},
         {"route_backward", route_backward, ALWAYS, ANY_FORMAT},
         {"permute", permute, ALWAYS, ANY_FORMAT},

@@ -1,15 +1,27 @@
-/* Biases, the residual, GELU and its gradient, and the gradient of a bias: one pass over their rows.
+/* Biases, the residual, GELU and squared ReLU with their gradients, and the gradient of a bias: one pass over their rows.
  *
  * A warp has 32 neighbouring vectors of a row and as many of the rows below it, so that what it needs of the
  * bias stays in registers and ROWS loads an operand are under way at a time. */
 #include "runtime/device/cuda/reduce.cuh"
 
-enum elementwise { BIAS, BIAS_GELU, GELU_BACKWARD, BIAS_RESIDUAL, RESIDUAL };
+enum elementwise {
+        BIAS,
+        BIAS_GELU,
+        GELU_BACKWARD,
+        BIAS_RESIDUAL,
+        RESIDUAL,
+        SQUARED_RELU,
+        SQUARED_RELU_BACKWARD
+};
 
-/* Whether there are rows x beside y; whether there is a bias. */
+/* Whether there are rows x beside y; whether there is a bias; whether rows g are written; whether y is. */
 template <enum elementwise kind>
-constexpr bool has_x = kind == GELU_BACKWARD || kind == BIAS_RESIDUAL || kind == RESIDUAL;
-template <enum elementwise kind> constexpr bool has_bias = kind != GELU_BACKWARD &&kind != RESIDUAL;
+constexpr bool has_x = kind == GELU_BACKWARD || kind == BIAS_RESIDUAL || kind == RESIDUAL ||
+                       kind == SQUARED_RELU_BACKWARD;
+template <enum elementwise kind>
+constexpr bool has_bias = kind == BIAS || kind == BIAS_GELU || kind == BIAS_RESIDUAL;
+template <enum elementwise kind> constexpr bool has_g = kind == BIAS_GELU || kind == SQUARED_RELU;
+template <enum elementwise kind> constexpr bool writes_y = kind != SQUARED_RELU;
 
 enum { ROWS = 4, WARPS = 8 }; /* rows that a thread has at once; warps of a block, one below the other */
 
@@ -36,8 +48,8 @@ template <typename T> static __device__ __forceinline__ float gelu_gradient(floa
         return s + x * s * (e * s) * TWO_ROOT * (1 + 3 * CUBIC * x * x);
 }
 
-/* y (m,n) is read and written. x (m,n): what is read beside it (has_x); g (m,n): what is written beside it
- * (BIAS_GELU). */
+/* y (m,n) is read, and written (writes_y). x (m,n): what is read beside it (has_x); g (m,n): what is written
+ * beside it (has_g). */
 template <typename T> struct elementwise_operands {
         T *y;
         const T *x, *b;
@@ -62,13 +74,18 @@ static __device__ __forceinline__ void apply(const struct elementwise_operands<T
                         y[i] += b[i] + x[i];
                 else if constexpr (kind == RESIDUAL)
                         y[i] += x[i];
-                else
+                else if constexpr (kind == SQUARED_RELU_BACKWARD)
+                        y[i] *= x[i] < 0 ? 0 : 2 * x[i];
+                else if constexpr (has_bias<kind>)
                         y[i] += b[i];
                 if constexpr (kind == BIAS_GELU)
                         g[i] = gelu<T>(y[i]);
+                if constexpr (kind == SQUARED_RELU)
+                        g[i] = y[i] < 0 ? 0 : y[i] * y[i];
         }
-        store_floats<W>(of.y + at, y);
-        if constexpr (kind == BIAS_GELU)
+        if constexpr (writes_y<kind>)
+                store_floats<W>(of.y + at, y);
+        if constexpr (has_g<kind>)
                 store_floats<W>(of.g + at, g);
 }
 
@@ -159,6 +176,22 @@ static cudaError_t residual(cudaStream_t stream, const struct kernel *kernel, co
                 stream, {(T *)args->p[0], (const T *)args->p[1], NULL, NULL, kernel->m, kernel->n});
 }
 
+template <typename T>
+static cudaError_t squared_relu(cudaStream_t stream, const struct kernel *kernel,
+                                const struct kernel_args *args)
+{
+        return launch_elementwise<T, SQUARED_RELU>(
+                stream, {(T *)args->p[1], NULL, NULL, (T *)args->p[0], kernel->m, kernel->n});
+}
+
+template <typename T>
+static cudaError_t squared_relu_backward(cudaStream_t stream, const struct kernel *kernel,
+                                         const struct kernel_args *args)
+{
+        return launch_elementwise<T, SQUARED_RELU_BACKWARD>(
+                stream, {(T *)args->p[0], (const T *)args->p[1], NULL, NULL, kernel->m, kernel->n});
+}
+
 cudaError_t cuda_bias(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                       const struct cuda_work *)
 {
@@ -187,6 +220,18 @@ cudaError_t cuda_residual(cudaStream_t stream, const struct kernel *kernel, cons
                           const struct cuda_work *)
 {
         return CUDA_FOR_TYPE(kernel->dtype, residual, stream, kernel, args);
+}
+
+cudaError_t cuda_squared_relu(cudaStream_t stream, const struct kernel *kernel,
+                              const struct kernel_args *args, const struct cuda_work *)
+{
+        return CUDA_FOR_TYPE(kernel->dtype, squared_relu, stream, kernel, args);
+}
+
+cudaError_t cuda_squared_relu_backward(cudaStream_t stream, const struct kernel *kernel,
+                                       const struct kernel_args *args, const struct cuda_work *)
+{
+        return CUDA_FOR_TYPE(kernel->dtype, squared_relu_backward, stream, kernel, args);
 }
 
 /* The first half of column sums: row p of partials (gridDim.y, n) is the sum of every gridDim.y-th group of

@@ -42,7 +42,7 @@ cuda_launch_fn cuda_layernorm, cuda_layernorm_backward, cuda_rmsnorm, cuda_rmsno
 cuda_launch_fn cuda_head_rmsnorm, cuda_head_rmsnorm_backward;
 /* elementwise.cu */
 cuda_launch_fn cuda_bias, cuda_bias_backward, cuda_bias_gelu, cuda_gelu_backward, cuda_bias_residual,
-        cuda_residual;
+        cuda_residual, cuda_squared_relu, cuda_squared_relu_backward;
 /* rope.cu */
 cuda_launch_fn cuda_rope;
 /* columns.cu */

@@ -19,14 +19,23 @@ enum norm { LAYERNORM, RMSNORM };
 enum { HELD = 8, HELD_THREADS = 512 /* at most, so that a thread may have 128 registers */ };
 enum { ROWS_A_BLOCK = 4 /* where a row is a warp's */ };
 
-/* RMSNorm has neither mean nor b. */
+/* RMSNorm has neither mean nor b, and nothing that is added to w. */
 template <typename T> struct norm_operands {
         T *y;
         float *mean, *rstd;
         const T *x, *w, *b;
         int64_t N, C;
-        float epsilon;
+        float epsilon, more; /* added to w */
 };
+
+/* W elements of w, with `more`. */
+template <int W, enum norm norm> static __device__ __forceinline__ void add_to_weights(float w[W], float more)
+{
+        if constexpr (norm == LAYERNORM)
+#pragma unroll
+                for (int j = 0; j < W; j++)
+                        w[j] += more;
+}
 
 template <typename T, int W, enum norm norm>
 static __device__ __forceinline__ void store_normalised(const struct norm_operands<T> &of, int64_t row,
@@ -36,6 +45,7 @@ static __device__ __forceinline__ void store_normalised(const struct norm_operan
         float x[W], w[W], b[W];
         unpack<T, W>(x, stored);
         load_floats<W>(w, of.w + column);
+        add_to_weights<W, norm>(w, of.more);
         if constexpr (norm == LAYERNORM)
                 load_floats<W>(b, of.b + column);
 #pragma unroll
@@ -177,7 +187,8 @@ static cudaError_t layernorm(cudaStream_t stream, const struct kernel *kernel, c
         float *stats = (float *)args->p[1];
         return launch_forward<T, LAYERNORM>(stream, {(T *)args->p[0], stats, stats + args->ld[0],
                                                      (const T *)args->p[2], (const T *)args->p[3],
-                                                     (const T *)args->p[4], kernel->m, kernel->n, EPSILON});
+                                                     (const T *)args->p[4], kernel->m, kernel->n, EPSILON,
+                                                     (float)args->scalar[0]});
 }
 
 template <typename T>
@@ -185,7 +196,7 @@ static cudaError_t rmsnorm(cudaStream_t stream, const struct kernel *kernel, con
 {
         return launch_forward<T, RMSNORM>(stream, {(T *)args->p[0], NULL, (float *)args->p[1],
                                                    (const T *)args->p[2], (const T *)args->p[3], NULL,
-                                                   kernel->m, kernel->n, (float)args->scalar[0]});
+                                                   kernel->m, kernel->n, (float)args->scalar[0], 0});
 }
 
 cudaError_t cuda_layernorm(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
@@ -206,6 +217,7 @@ template <typename T> struct norm_backward_operands {
         const float *mean, *rstd;
         int64_t N, C;
         bool accumulate;
+        float more; /* added to w */
         float *partials; /* (blocks, 2, C): each block's dw, then its db; RMSNorm (blocks, C): dw */
 };
 
@@ -344,6 +356,7 @@ static __global__ void __launch_bounds__(BACKWARD_THREADS)
                 next = row_vectors_of<T, W, norm>(of, row + stride, column);
                 float h[W], dy[W], w[W];
                 unpack<T, W>(w, stored_w);
+                add_to_weights<W, norm>(w, of.more);
                 unpack<T, W>(dy, now.dy);
                 const struct row_sums sums =
                         group_sums<norm>(normalised_sums<T, W, norm>(h, dy, now.x, w, now.mean, now.rstd),
@@ -388,6 +401,7 @@ static __device__ __forceinline__ void long_row_sums(const struct norm_backward_
         for (int64_t c = (int64_t)threadIdx.x * W; c < of.C; c += (int64_t)blockDim.x * W) {
                 float w[W], dy[W], h[W];
                 load_floats<W>(w, of.w + c);
+                add_to_weights<W, norm>(w, of.more);
 #pragma unroll
                 for (int r = 0; r < LONG_ROWS; r++) {
                         if (first + r >= of.N)
@@ -416,6 +430,7 @@ static __device__ __forceinline__ void long_rows(const struct norm_backward_oper
         for (int64_t c = (int64_t)threadIdx.x * W; c < of.C; c += (int64_t)blockDim.x * W) {
                 float w[W], dy[W], h[W], dw[W] = {0}, db[W] = {0};
                 load_floats<W>(w, of.w + c);
+                add_to_weights<W, norm>(w, of.more);
 #pragma unroll
                 for (int j = 0; j < W && !fresh; j++) {
                         dw[j] = partial[c + j];
@@ -510,7 +525,8 @@ static cudaError_t layernorm_backward(cudaStream_t stream, const struct kernel *
         return launch_backward<T, LAYERNORM>(stream,
                                              {(T *)args->p[0], (const T *)args->p[3], (const T *)args->p[4],
                                               (const T *)args->p[6], stats, stats + args->ld[0], kernel->m,
-                                              kernel->n, kernel->accumulate != 0, (float *)work->scratch},
+                                              kernel->n, kernel->accumulate != 0, (float)args->scalar[0],
+                                              (float *)work->scratch},
                                              (T *)args->p[1], (T *)args->p[2], work);
 }
 
@@ -521,7 +537,7 @@ static cudaError_t rmsnorm_backward(cudaStream_t stream, const struct kernel *ke
         return launch_backward<T, RMSNORM>(stream,
                                            {(T *)args->p[0], (const T *)args->p[2], (const T *)args->p[3],
                                             (const T *)args->p[5], NULL, (const float *)args->p[4], kernel->m,
-                                            kernel->n, kernel->accumulate != 0, (float *)work->scratch},
+                                            kernel->n, kernel->accumulate != 0, 0, (float *)work->scratch},
                                            (T *)args->p[1], NULL, work);
 }
 

@@ -1,4 +1,4 @@
-/* Rotary position embedding, in place: of a head's columns, i turns with i + head_size / 2.
+/* Rotary position embedding, in place: of the columns of a head that turn, i turns with i + turned / 2.
  *
  * A block has a row at a time. Its threads first make the row's sines and cosines, once for all heads, in
  * shared memory: a thread has one frequency, which it keeps from row to row. Then each turns vectors of the
@@ -13,7 +13,7 @@ enum { FREQUENCIES = 128, THREADS = FREQUENCIES, BLOCKS_A_PROCESSOR = 16 };
 template <typename T> struct rope_operands {
         T *x;
         int N, positions, first; /* rows; of a sequence; the first row's */
-        int64_t columns, rotated, head_size;
+        int64_t columns, rotated, head_size, turned; /* of a row; in all its heads; of a head */
         double direction;
         struct rope_rule rule;
 };
@@ -43,7 +43,7 @@ static __device__ __forceinline__ void turn_row(const struct rope_operands<T> &o
         for (unsigned at = threadIdx.x; at < accesses; at += THREADS) {
                 const int i = (int)(at % a_head) * W;
                 T *low = x + at / a_head * of.head_size + i;
-                turn<T, W>(low, low + of.head_size / 2, sine + i, cosine + i);
+                turn<T, W>(low, low + of.turned / 2, sine + i, cosine + i);
         }
 }
 
@@ -53,10 +53,10 @@ static __global__ void __launch_bounds__(THREADS) rope_rows(struct rope_operands
         __shared__ __align__(16) float sine[FREQUENCIES], cosine[FREQUENCIES];
         const int mine = (int)threadIdx.x;
         const unsigned heads = (unsigned)(of.rotated / of.head_size);
-        for (int64_t begin = 0; begin < of.head_size / 2; begin += FREQUENCIES) {
-                const int64_t left = of.head_size / 2 - begin;
+        for (int64_t begin = 0; begin < of.turned / 2; begin += FREQUENCIES) {
+                const int64_t left = of.turned / 2 - begin;
                 const int count = left < FREQUENCIES ? (int)left : (int)FREQUENCIES;
-                const double turns = of.direction * half_turns(&of.rule, of.head_size, begin + mine);
+                const double turns = of.direction * half_turns(&of.rule, of.turned, begin + mine);
                 for (unsigned row = blockIdx.x; row < (unsigned)of.N; row += gridDim.x) {
                         __syncthreads(); /* the row before is done with sines and cosines */
                         if (mine < count)
@@ -86,12 +86,14 @@ static cudaError_t rope(cudaStream_t stream, const struct kernel *kernel, const 
                 return cudaErrorInvalidValue;
         const struct rope_operands<T> of = {
                 (T *)args->p[0], (int)kernel->m, (int)positions,
-                        (int)(args->ld[1] % positions), kernel->n, args->inner, kernel->k, args->scalar[1],
+                        (int)(args->ld[1] % positions), kernel->n, args->inner, kernel->k,
+                        rope_columns(args->scalar, kernel->k), args->scalar[1],
                         rope_rule_of(args->scalar)
         };
         if (of.N == 0 || of.rotated == 0)
                 return cudaSuccess;
-        if (whole_vectors<T>(of.columns, of.x) && whole_vectors<T>(of.head_size / 2))
+        if (whole_vectors<T>(of.columns, of.x) && whole_vectors<T>(of.head_size) &&
+            whole_vectors<T>(of.turned / 2))
                 return launch_rope<T, per_vector<T>>(stream, &of, work);
         return launch_rope<T, 1>(stream, &of, work);
 }

@@ -20,7 +20,7 @@ cpu_kernel_fn cpu_embedding, cpu_embedding_backward;
 cpu_kernel_fn cpu_layernorm, cpu_layernorm_backward;
 cpu_kernel_fn cpu_rmsnorm, cpu_rmsnorm_backward, cpu_head_rmsnorm, cpu_head_rmsnorm_backward;
 cpu_kernel_fn cpu_bias, cpu_bias_backward, cpu_bias_residual, cpu_residual;
-cpu_kernel_fn cpu_bias_gelu, cpu_gelu_backward;
+cpu_kernel_fn cpu_bias_gelu, cpu_gelu_backward, cpu_squared_relu, cpu_squared_relu_backward;
 cpu_kernel_fn cpu_swiglu, cpu_swiglu_backward, cpu_weighted_swiglu, cpu_weighted_swiglu_backward;
 cpu_kernel_fn cpu_route_backward;
 /* The most experts of a model (GPT_MAX_EXPERTS in models/gpt.h), for arrays of a row's scores. */

@@ -619,10 +619,9 @@ int program_rope(struct program *p, int qkv, int64_t heads, int64_t columns, con
         const int rotated = in_place(p, qkv);
         struct step *step = emit(p, KERNEL_ROPE, 1, (struct view[]){token_rows(p, rotated)});
         step->heads = (int)(heads + (p->values[qkv].extent[2] - heads) / 2);
-        const double scalars[STEP_SCALARS] = {angles->theta,     1,
-                                              angles->taken,     angles->by_frequency,
-                                              angles->by_column, angles->constant,
-                                              (double)columns};
+        const double scalars[STEP_SCALARS] = {
+                angles->theta,  1, angles->taken, angles->by_frequency, angles->by_column, angles->constant,
+                (double)columns};
         memcpy(step->scalar, scalars, sizeof scalars);
         return rotated;
 }

@@ -128,7 +128,8 @@ int llama_read(struct gpt *gpt, const char *path, const json_t *object, const st
                int count, struct rv_error_info *err)
 {
         const bool sound = config_read(gpt, path, object, own, count, err) == RV_OK &&
-                           llama_read_heads(gpt, path, err) == RV_OK && rope_read(gpt, path, object, err) == RV_OK;
+                           llama_read_heads(gpt, path, err) == RV_OK &&
+                           rope_read(gpt, path, object, err) == RV_OK;
         return sound ? RV_OK : RV_EINPUT;
 }
 

@@ -1,5 +1,6 @@
-/* Nemotron (Parmar et al. 2024; Nvidia 2024): a Llama with LayerNorms whose weights are stored as what they are
- * more than 1, with positions that turn a part of each head, and an MLP without gates, of squared ReLU. */
+/* Nemotron (Parmar et al. 2024; Nvidia 2024): a Llama with LayerNorms whose weights are stored as what they
+ * are more than 1, with positions that turn a part of each head, and an MLP without gates, of squared ReLU.
+ */
 #include "models/families/llama.h"
 #include "models/families/rope.h"
 

@@ -150,7 +150,8 @@ static int read_objects(struct gpt *gpt, const char *path, const json_t *object,
         struct rope_scaling *scaling = &gpt->rope_scaling;
         if (!rope)
                 return RV_OK;
-        if (check_share(path, rope, in_part, err) != RV_OK || read_type(gpt, path, where, rope, err) != RV_OK ||
+        if (check_share(path, rope, in_part, err) != RV_OK ||
+            read_type(gpt, path, where, rope, err) != RV_OK ||
             config_read(gpt, path, rope, type_of(gpt)->keys, type_of(gpt)->count, err) != RV_OK ||
             check_turns(gpt, path, rope, err) != RV_OK)
                 return RV_EINPUT;

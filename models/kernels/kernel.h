@@ -37,12 +37,12 @@ enum kernel_kind {
         KERNEL_SPLIT_COLUMNS, /* a (m,n) and b (m,k): the first and the last columns of x (m, n + k) */
         KERNEL_JOIN_COLUMNS,  /* x (m, n + k) = a (m,n) beside b (m,k) */
         KERNEL_LATENT_QKV, /* queries, keys, values (m=N, 3 n) of q (m,n), kv (m,l), a key's columns (m,k) */
-        KERNEL_LATENT_QKV_BACKWARD, /* the gradients of those three */
-        KERNEL_NARROW,              /* y (m,n) = the first columns of x (m,k) */
-        KERNEL_WIDEN,               /* x (m,k) = y (m,n), and zeros behind its columns */
-        KERNEL_SWIGLU,              /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
-        KERNEL_SWIGLU_BACKWARD,     /* those rows' gradients, from dy (m,n) and them */
-        KERNEL_SQUARED_RELU,        /* y (m,n) = max(h, 0)^2 */
+        KERNEL_LATENT_QKV_BACKWARD,   /* the gradients of those three */
+        KERNEL_NARROW,                /* y (m,n) = the first columns of x (m,k) */
+        KERNEL_WIDEN,                 /* x (m,k) = y (m,n), and zeros behind its columns */
+        KERNEL_SWIGLU,                /* y (m,n) = silu(gate) up, of rows of n gates, then n ups */
+        KERNEL_SWIGLU_BACKWARD,       /* those rows' gradients, from dy (m,n) and them */
+        KERNEL_SQUARED_RELU,          /* y (m,n) = max(h, 0)^2 */
         KERNEL_SQUARED_RELU_BACKWARD, /* dh (m,n) = dy 2 max(h, 0), in place */
         /* Mixture of experts, with K = k experts for each of N tokens. Rows are then of tokens once for each
          * of their experts, those of the first expert first: N K rows, sorted by expert. */

@@ -159,9 +159,7 @@ static int of_elements(struct adjoint *a, enum kernel_kind kind, const struct vi
         const int dh = overwriting(a, gradient_of(a, g->value));
         const int unit = a->unit;
         a->unit = a->p->units++;
-        emit(a, (struct step){.kind = kind,
-                              .part = PART_INPUT,
-                              .view = {of_value(*g, dh), saved(a, *h)}});
+        emit(a, (struct step){.kind = kind, .part = PART_INPUT, .view = {of_value(*g, dh), saved(a, *h)}});
         a->unit = unit;
         return dh;
 }

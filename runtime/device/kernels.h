@@ -59,10 +59,10 @@
  * squared_relu_backward, p: dh, h. dh, which holds dy, is multiplied by 2 max(h, 0).
  * rope (Su et al. 2021), p: x, in place. In each head of k columns, of which the first r = scalar[6] turn (0:
  *   all k), column i is rotated with column i + r / 2 by the angle t f, t being the row's position in its
- *   sequence of T, and f = theta^(-2 i / r), or less of it as rope.h says. ld[0]: T, and stride[0] as embedding's; ld[1]: the number of the first row (0);
- * `inner`: columns of a row that are rotated, the first ones, whole heads; scalar[0]: theta; scalar[1]: 1, or
- * -1 to rotate back, which is its gradient; scalar[2..5]: taken, by_frequency, by_column and constant of a
- * scaling, 0 without one.
+ *   sequence of T, and f = theta^(-2 i / r), or less of it as rope.h says. ld[0]: T, and stride[0] as
+ * embedding's; ld[1]: the number of the first row (0); `inner`: columns of a row that are rotated, the first
+ * ones, whole heads; scalar[0]: theta; scalar[1]: 1, or -1 to rotate back, which is its gradient;
+ * scalar[2..5]: taken, by_frequency, by_column and constant of a scaling, 0 without one.
  *
  * Columns of rows, copied:
  *

@@ -1,7 +1,7 @@
 /* The one rule of rotary angles, for all devices: how far a pair of columns turns from a position to the
- * next. Without scaling that is theta^(-2 i / columns that turn). A scaling takes away the share `taken` of the
- * angles of slow columns, none of fast ones, and of those between a part that grows with the column's number
- * or with how slow it is. models/families/rope.c makes these numbers of a config.json. */
+ * next. Without scaling that is theta^(-2 i / columns that turn). A scaling takes away the share `taken` of
+ * the angles of slow columns, none of fast ones, and of those between a part that grows with the column's
+ * number or with how slow it is. models/families/rope.c makes these numbers of a config.json. */
 #ifndef RANVIER_RUNTIME_DEVICE_ROPE_H
 #define RANVIER_RUNTIME_DEVICE_ROPE_H
 

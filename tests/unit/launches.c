@@ -136,19 +136,18 @@ void kernels_head_rmsnorm_backward(struct device *device, void *dx, void *dw, co
 
 void kernels_rope(struct device *device, const struct rope *rope, void *x, int64_t B, int64_t T)
 {
-        kernels_launch(
-                device,
-                (struct kernel){.kind = KERNEL_ROPE,
-                                .part = rope->inverse ? PART_INPUT : 0,
-                                .m = B * T,
-                                .n = rope->columns,
-                                .k = rope->head_size},
-                &(struct kernel_args){.p = {x},
-                                      .ld = {T},
-                                      .inner = rope->rotated,
-                                      .scalar = {rope->theta, rope->inverse ? -1 : 1, rope->scaling[0],
-                                                 rope->scaling[1], rope->scaling[2], rope->scaling[3],
-                                                 (double)rope->turned}});
+        kernels_launch(device,
+                       (struct kernel){.kind = KERNEL_ROPE,
+                                       .part = rope->inverse ? PART_INPUT : 0,
+                                       .m = B * T,
+                                       .n = rope->columns,
+                                       .k = rope->head_size},
+                       &(struct kernel_args){.p = {x},
+                                             .ld = {T},
+                                             .inner = rope->rotated,
+                                             .scalar = {rope->theta, rope->inverse ? -1 : 1, rope->scaling[0],
+                                                        rope->scaling[1], rope->scaling[2], rope->scaling[3],
+                                                        (double)rope->turned}});
 }
 
 void kernels_split_columns(struct device *device, void *a, void *b, const void *x, int64_t m, int64_t n,

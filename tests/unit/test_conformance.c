@@ -621,7 +621,8 @@ static void bound_normalised_row(const double *x, const double *w, const double 
         stats[N + n] = r.rstd * (terms + moved * more);
         for (int64_t i = 0; i < C; i++) {
                 const double h = fabs(x[i] - r.mean) * r.rstd;
-                y[i] = fabs(w[i] + added) * (h + 1) * (terms + moved * more) + (double)(2 * C + 8) * u * fabs(b[i]);
+                y[i] = fabs(w[i] + added) * (h + 1) * (terms + moved * more) +
+                       (double)(2 * C + 8) * u * fabs(b[i]);
         }
 }
 
@@ -686,7 +687,8 @@ static void launch_layernorm_backward(struct device *device, void *p[], const st
 
 /* Bounds of one row's dx, and what it adds to the sizes of dw and db. */
 static void bound_layernorm_row(const double *dy, const double *x, const double *w, double added,
-                                const double *before, int64_t C, double mean, double rstd, double *dx, double *dw, double *db)
+                                const double *before, int64_t C, double mean, double rstd, double *dx,
+                                double *dw, double *db)
 {
         double g_size = 0, gh_size = 0;
         for (int64_t i = 0; i < C; i++) {
@@ -697,7 +699,8 @@ static void bound_layernorm_row(const double *dy, const double *x, const double 
                 db[i] += fabs(dy[i]);
         }
         for (int64_t i = 0; i < C; i++) {
-                const double g = fabs(dy[i] * (w[i] + added)), h = fabs((x[i] - mean) * rstd) + fabs(mean) * rstd;
+                const double g = fabs(dy[i] * (w[i] + added)),
+                             h = fabs((x[i] - mean) * rstd) + fabs(mean) * rstd;
                 const double size = rstd * (g + g_size + (h + 1) * gh_size + h * g_size);
                 dx[i] = (double)(C + 8) * u * (size + (before ? fabs(before[i]) : 0));
         }
@@ -734,8 +737,8 @@ static void check_layernorm_backward(struct pair *pair, int64_t N, int64_t C, bo
                 db[i] = fabs(db0[i]);
         }
         for (int64_t n = 0; n < N; n++)
-                bound_layernorm_row(dy + n * C, x + n * C, w, added, before ? before + n * C : NULL, C, stats[n],
-                                    stats[N + n], dx + n * C, dw, db);
+                bound_layernorm_row(dy + n * C, x + n * C, w, added, before ? before + n * C : NULL, C,
+                                    stats[n], stats[N + n], dx + n * C, dw, db);
         for (int64_t i = 0; i < C; i++) {
                 dw[i] *= (double)(N + 4) * u;
                 db[i] *= (double)(N + 1) * u;

@@ -610,8 +610,12 @@ static void rmsnorm_backward(struct device *device, real *dx, real *dw, const re
 
 static struct rope rope_of(bool inverse)
 {
-        return (struct rope){
-                .columns = COLUMNS, .rotated = 16, .head_size = 8, .theta = 10000, .inverse = inverse, .turned = 6};
+        return (struct rope){.columns = COLUMNS,
+                             .rotated = 16,
+                             .head_size = 8,
+                             .theta = 10000,
+                             .inverse = inverse,
+                             .turned = 6};
 }
 
 static void rope(struct device *device, real *y, const real *x, const real *w)
@@ -712,12 +716,12 @@ static void check_differences(struct device *device, const struct row_kernel *ke
 
 static void kernels_of_rows_have_their_slopes(void **state)
 {
-        static const struct row_kernel kernels[] = {{"rmsnorm", COLUMNS, rmsnorm, rmsnorm_backward},
-                                                    {"rope", COLUMNS, rope, rope_backward},
-                                                    {"swiglu", WIDE, swiglu, swiglu_backward},
-                                                    {"layernorm", COLUMNS, layernorm, layernorm_backward},
-                                                    {"squared_relu", COLUMNS, squared_relu,
-                                                     squared_relu_backward}};
+        static const struct row_kernel kernels[] = {
+                {"rmsnorm", COLUMNS, rmsnorm, rmsnorm_backward},
+                {"rope", COLUMNS, rope, rope_backward},
+                {"swiglu", WIDE, swiglu, swiglu_backward},
+                {"layernorm", COLUMNS, layernorm, layernorm_backward},
+                {"squared_relu", COLUMNS, squared_relu, squared_relu_backward}};
         struct rv_error_info err = {0};
         struct device *device = device_cpu_open(1, &err);
         uint64_t random = seed;

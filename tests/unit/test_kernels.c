@@ -348,12 +348,12 @@ static void layernorm_backward_writes_or_adds_dx_and_adds_to_parameters(void **s
         struct device *device = *state;
         uint64_t random = seed;
         for (int s = 0; s < 4 * SHAPES; s++) {
-                struct layernorm_case k = new_layernorm_case(device, &random, shapes[s / 4].m, shapes[s / 4].n,
-                                                             s % 2 == 1, s / 2 % 2);
+                struct layernorm_case k = new_layernorm_case(device, &random, shapes[s / 4].m,
+                                                             shapes[s / 4].n, s % 2 == 1, s / 2 % 2);
                 kernels_layernorm_backward(device, lend(device, k.dx, k.N * k.C), lend(device, k.dw, k.C),
                                            lend(device, k.db, k.C), lend(device, k.dy, k.N * k.C),
-                                           lend(device, k.x, k.N * k.C), k.stats, lend(device, k.w, k.C), k.more,
-                                           k.N, k.C, k.accumulate);
+                                           lend(device, k.x, k.N * k.C), k.stats, lend(device, k.w, k.C),
+                                           k.more, k.N, k.C, k.accumulate);
                 finish(device);
                 for (int64_t n = 0; n < k.N; n++)
                         check_layernorm_dx(device, &k, n);

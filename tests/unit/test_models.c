@@ -63,8 +63,8 @@ static void published_models_have_their_published_parameters(void **state)
                          {"qwen3-30b-a3b", 30532122624},
                          {"qwen3-235b-a22b", 235093634560},
                          {"deepseek-v3", 671026419200},
-                         /* Nemotron: as the configurations on Hugging Face count, which are the 3.2 and 12.5, and
-                          * the 9.4 and 331.6, billions of Parmar et al. 2024 and of Nvidia 2024 */
+                         /* Nemotron: as the configurations on Hugging Face count, which are the 3.2 and 12.5,
+                          * and the 9.4 and 331.6, billions of Parmar et al. 2024 and of Nvidia 2024 */
                          {"nemotron4-15b", NEMOTRON(32, 6144, 24576, 6144 + 2 * 1024)},
                          {"nemotron4-340b", NEMOTRON(96, 18432, 73728, 18432 + 2 * 1536)},
                          {"llama3-70b", 70553706496}};

@@ -16,7 +16,7 @@
 enum { ROWS = 36, MODELS = 5 };
 
 static const char *const presets[MODELS] = {"tiny", "llama-tiny", "mixtral-tiny", "deepseek-tiny",
-                                             "nemotron-tiny"};
+                                            "nemotron-tiny"};
 
 struct lists {
         struct workload whole, pieces;

@@ -247,7 +247,8 @@ static void head_rmsnorm_backward(struct world *w)
 static void rope(struct world *w)
 {
         enum { SEQUENCES = 7, POSITIONS = M / SEQUENCES };
-        const struct rope rope = {.columns = N, .rotated = 72, .head_size = 24, .theta = 500000, .turned = 14};
+        const struct rope rope = {
+                .columns = N, .rotated = 72, .head_size = 24, .theta = 500000, .turned = 14};
         kernels_rope(&w->device, &rope, tensor(w, M * N), SEQUENCES, POSITIONS);
 }
 

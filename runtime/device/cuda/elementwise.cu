@@ -1,4 +1,5 @@
-/* Biases, the residual, GELU and squared ReLU with their gradients, and the gradient of a bias: one pass over their rows.
+/* Biases, the residual, GELU and squared ReLU with their gradients, and the gradient of a bias: one pass over
+ * their rows.
  *
  * A warp has 32 neighbouring vectors of a row and as many of the rows below it, so that what it needs of the
  * bias stays in registers and ROWS loads an operand are under way at a time. */
@@ -16,8 +17,8 @@ enum elementwise {
 
 /* Whether there are rows x beside y; whether there is a bias; whether rows g are written; whether y is. */
 template <enum elementwise kind>
-constexpr bool has_x = kind == GELU_BACKWARD || kind == BIAS_RESIDUAL || kind == RESIDUAL ||
-                       kind == SQUARED_RELU_BACKWARD;
+constexpr bool has_x =
+        kind == GELU_BACKWARD || kind == BIAS_RESIDUAL || kind == RESIDUAL || kind == SQUARED_RELU_BACKWARD;
 template <enum elementwise kind>
 constexpr bool has_bias = kind == BIAS || kind == BIAS_GELU || kind == BIAS_RESIDUAL;
 template <enum elementwise kind> constexpr bool has_g = kind == BIAS_GELU || kind == SQUARED_RELU;

@@ -217,7 +217,7 @@ template <typename T> struct norm_backward_operands {
         const float *mean, *rstd;
         int64_t N, C;
         bool accumulate;
-        float more; /* added to w */
+        float more;      /* added to w */
         float *partials; /* (blocks, 2, C): each block's dw, then its db; RMSNorm (blocks, C): dw */
 };
 

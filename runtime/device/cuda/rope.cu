@@ -12,7 +12,7 @@ enum { FREQUENCIES = 128, THREADS = FREQUENCIES, BLOCKS_A_PROCESSOR = 16 };
 
 template <typename T> struct rope_operands {
         T *x;
-        int N, positions, first; /* rows; of a sequence; the first row's */
+        int N, positions, first;                     /* rows; of a sequence; the first row's */
         int64_t columns, rotated, head_size, turned; /* of a row; in all its heads; of a head */
         double direction;
         struct rope_rule rule;
@@ -87,8 +87,7 @@ static cudaError_t rope(cudaStream_t stream, const struct kernel *kernel, const 
         const struct rope_operands<T> of = {
                 (T *)args->p[0], (int)kernel->m, (int)positions,
                         (int)(args->ld[1] % positions), kernel->n, args->inner, kernel->k,
-                        rope_columns(args->scalar, kernel->k), args->scalar[1],
-                        rope_rule_of(args->scalar)
+                        rope_columns(args->scalar, kernel->k), args->scalar[1], rope_rule_of(args->scalar)
         };
         if (of.N == 0 || of.rotated == 0)
                 return cudaSuccess;

@@ -33,8 +33,8 @@ void cpu_layernorm(const struct kernel *kernel, const struct kernel_args *args)
         }
 }
 
-/* With g = dy (w + more) and h = (x - mean) rstd: the sums of g and of g h over the row; adds dy into db and dy h into
- * dw. */
+/* With g = dy (w + more) and h = (x - mean) rstd: the sums of g and of g h over the row; adds dy into db and
+ * dy h into dw. */
 static void row_gradients(real *restrict dw, real *restrict db, const real *restrict dy,
                           const real *restrict x, const real *restrict w, real more, int64_t C, real mean,
                           real rstd, real *sum_g, real *sum_gh)
@@ -77,9 +77,11 @@ void cpu_layernorm_backward(const struct kernel *kernel, const struct kernel_arg
                 mean_gh /= (real)C;
                 if (kernel->accumulate)
                         for (int64_t c = 0; c < C; c++)
-                                dx[c] += rstd * (dy[c] * (w[c] + more) - mean_g - (x[c] - mean) * rstd * mean_gh);
+                                dx[c] += rstd *
+                                         (dy[c] * (w[c] + more) - mean_g - (x[c] - mean) * rstd * mean_gh);
                 else
                         for (int64_t c = 0; c < C; c++)
-                                dx[c] = rstd * (dy[c] * (w[c] + more) - mean_g - (x[c] - mean) * rstd * mean_gh);
+                                dx[c] = rstd *
+                                        (dy[c] * (w[c] + more) - mean_g - (x[c] - mean) * rstd * mean_gh);
         }
 }

@@ -1,5 +1,5 @@
-/* Rotary position embedding (Su et al. 2021), in the layout of Hugging Face's Llama: of a head's r columns that
- * turn, i turns with i + r / 2. Sines and cosines are made once a row, for all heads. */
+/* Rotary position embedding (Su et al. 2021), in the layout of Hugging Face's Llama: of a head's r columns
+ * that turn, i turns with i + r / 2. Sines and cosines are made once a row, for all heads. */
 #include "runtime/device/cpu/kernels/kernels.h"
 #include "runtime/device/cpu/kernels/angles.h"
 

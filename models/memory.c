@@ -8,6 +8,7 @@ static const char *const names[MEMORY_CATEGORIES] = {
         [MEMORY_BUCKETS] = "buckets",   [MEMORY_ACTIVATIONS] = "activations",
         [MEMORY_MESSAGES] = "messages", [MEMORY_WORKSPACE] = "workspace",
         [MEMORY_TOKENS] = "tokens",
+        [MEMORY_FRAMEWORK] = "framework",
 };
 
 const char *memory_category_name(enum memory_category category)
@@ -297,6 +298,7 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         bytes->in[MEMORY_HOST][MEMORY_MESSAGES] = staged_messages(stage, plan) * layout.message;
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * layout.message;
         device[MEMORY_WORKSPACE] = layout.workspace;
+        device[MEMORY_FRAMEWORK] = plan->framework_bytes;
         bytes->in[MEMORY_HOST][MEMORY_WORKSPACE] = layout.work_scalars;
         for (int space = 0; space < MEMORY_SPACES; space++)
                 bytes->in[space][MEMORY_TOKENS] = (stage->first + stage->last) * layout.tokens;

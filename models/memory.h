@@ -29,6 +29,8 @@ enum memory_category {
         MEMORY_WORKSPACE,
         /* On the host: what the batch's load copies from. */
         MEMORY_TOKENS,
+        /* What a framework has beside: masks of dropout, copies. Only a prediction has it. */
+        MEMORY_FRAMEWORK,
         MEMORY_CATEGORIES
 };
 const char *memory_category_name(enum memory_category category); /* "weights", ... */
@@ -110,6 +112,8 @@ struct memory_plan {
          * device. */
         int64_t update_parameters;
         int update_buffers;
+        /* What the framework of a prediction has on the device beside all that (framework_memory). */
+        int64_t framework_bytes;
 };
 
 /* Byte sizes of the individual buffers. What lies where inside a slot, a deferred buffer and the workspace

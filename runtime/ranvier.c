@@ -30,6 +30,7 @@ static const struct command commands[] = {
         {"sweep", "ranvier-sim", "sweep",
          "the best plans for several numbers of GPUs, with and without offloading"},
         {"validate", "ranvier-sim", "validate", "predictions against runs that others measured, with errors"},
+        {"frameworks", "ranvier-sim", "frameworks", "how other frameworks run a model, with sources"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

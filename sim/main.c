@@ -1,4 +1,5 @@
 /* ranvier-sim: the commands that predict. The dispatcher names the verb; without one it is simulate. */
+#include "sim/world/frameworks.h"
 #include "sim/world/simulate.h"
 #include "sim/search/sweep.h"
 #include "sim/evidence/validate.h"
@@ -7,11 +8,12 @@
 
 int main(int argc, char **argv)
 {
-        static char names[][sizeof "ranvier simulate"] = {"ranvier simulate", "ranvier sweep",
-                                                          "ranvier validate"};
-        static int (*const commands[])(int argc, char **argv) = {simulate_main, sweep_main, validate_main};
+        static char names[][sizeof "ranvier frameworks"] = {"ranvier simulate", "ranvier sweep",
+                                                            "ranvier validate", "ranvier frameworks"};
+        static int (*const commands[])(int argc, char **argv) = {simulate_main, sweep_main, validate_main,
+                                                                 frameworks_main};
         int command = 0;
-        for (int i = 0; argc > 1 && i < 3; i++)
+        for (int i = 0; argc > 1 && i < (int)(sizeof commands / sizeof *commands); i++)
                 if (strcmp(argv[1], names[i] + strlen("ranvier ")) == 0) {
                         command = i;
                         argv++;

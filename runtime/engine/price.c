@@ -1,6 +1,7 @@
 #include "runtime/engine/price.h"
 
 #include "runtime/base/minmax.h"
+#include "runtime/plan/framework.h"
 #include "runtime/sched/regions.h"
 
 #include <assert.h>
@@ -51,12 +52,58 @@ static const struct price *known_price(struct pricing *pricing, const struct ker
         return NULL;
 }
 
+/* A kernel that does nothing but move so many bytes: it adds one tensor to another, and is as wide as the
+ * kernel beside which it runs. */
+static struct kernel moving(const struct kernel *beside, double bytes)
+{
+        enum { NARROW = 64, WIDE = 1024, OPERANDS = 3 };
+        struct kernel moves = {.kind = KERNEL_RESIDUAL,
+                               .batch = 1,
+                               .n = beside->n >= NARROW ? beside->n : WIDE,
+                               .dtype = beside->dtype};
+        const double row = OPERANDS * (double)moves.n * dtype_bytes((enum dtype)beside->dtype);
+        moves.m = (int64_t)fmax(1, round(bytes / row));
+        return moves;
+}
+
+/* Adds the seconds of `launches` kernels that move so many bytes together; 0: of bytes that a kernel moves
+ * beside its own, without the cost of a launch. */
+static int add_moves(const struct pricing *pricing, double bytes, int launches, struct price *price)
+{
+        const struct price_basis *basis = pricing->basis;
+        struct price each = {.kernel = moving(&price->kernel, bytes / max_int(launches, 1))}, none = each;
+        none.kernel.m = 1;
+        int rc = basis->kernel(basis->context, &each, pricing->err);
+        if (rc == 0 && launches == 0)
+                rc = basis->kernel(basis->context, &none, pricing->err);
+        if (rc == 0)
+                price->seconds += launches ? launches * each.seconds : fmax(0, each.seconds - none.seconds);
+        return rc;
+}
+
+/* What the plan's framework does beside a kernel, or instead of it. */
+static int price_as_framework(const struct pricing *pricing, struct price *price)
+{
+        const struct framework_cost cost = framework_cost(pricing->options->framework, &price->kernel);
+        int rc = 0;
+        price->launches = !cost.instead + cost.launches;
+        if (cost.instead)
+                price->seconds = 0;
+        if (cost.within_bytes > 0)
+                rc = add_moves(pricing, cost.within_bytes, 0, price);
+        if (rc == 0 && cost.launches > 0)
+                rc = add_moves(pricing, cost.bytes, cost.launches, price);
+        return rc;
+}
+
 static int add_price(const struct pricing *pricing, const struct kernel *kernel)
 {
         struct price_list *list = pricing->list;
         struct price price = {.kernel = *kernel};
         const struct price_basis *basis = pricing->basis;
         int rc = basis->kernel(basis->context, &price, pricing->err);
+        if (rc == 0)
+                rc = price_as_framework(pricing, &price);
         if (rc)
                 return rc;
         struct price *grown = realloc(list->prices, (size_t)(list->count + 1) * sizeof *grown);
@@ -70,13 +117,16 @@ static int add_price(const struct pricing *pricing, const struct kernel *kernel)
         return 0;
 }
 
-static int price_kernel(struct pricing *pricing, const struct kernel *kernel, double *seconds)
+/* Its seconds, and how many launches it is. */
+static int price_kernel(struct pricing *pricing, const struct kernel *kernel, double *seconds, int *launches)
 {
         const struct price *known = known_price(pricing, kernel);
         const int rc = known ? 0 : add_price(pricing, kernel);
         if (rc)
                 return rc;
-        *seconds = known ? known->seconds : pricing->list->prices[pricing->list->count - 1].seconds;
+        known = known ? known : &pricing->list->prices[pricing->list->count - 1];
+        *seconds = known->seconds;
+        *launches = known->launches;
         return 0;
 }
 
@@ -85,13 +135,15 @@ static int price_kernels(struct pricing *pricing, const struct kernel *kernels, 
                          double *seconds)
 {
         double sum = 0, each;
+        int launched = 0, launches;
         for (int i = 0; i < count; i++) {
-                int rc = price_kernel(pricing, &kernels[i], &each);
+                int rc = price_kernel(pricing, &kernels[i], &each, &launches);
                 if (rc)
                         return rc;
                 sum += each;
+                launched += launches;
         }
-        *seconds = pricing->basis->start_seconds + fmax(sum, count * host);
+        *seconds = pricing->basis->start_seconds + fmax(sum, launched * host);
         return 0;
 }
 
@@ -237,7 +289,7 @@ static int price_parts(struct pricing *pricing, const struct kernel *kernels, in
 {
         const double start = pricing->basis->start_seconds;
         double sum = 0, each;
-        int part = 0, launched = 0;
+        int part = 0, launched = 0, launches;
         part_seconds[0] = expert_seconds[0] = 0;
         for (int i = 0; i < count; i++) {
                 if (kernel_collective(kernels[i].kind)) {
@@ -245,14 +297,14 @@ static int price_parts(struct pricing *pricing, const struct kernel *kernels, in
                         part_seconds[part] = expert_seconds[part] = 0;
                         continue;
                 }
-                int rc = price_kernel(pricing, &kernels[i], &each);
+                int rc = price_kernel(pricing, &kernels[i], &each, &launches);
                 if (rc)
                         return rc;
                 part_seconds[part] += each;
                 if (kernels[i].experts)
                         expert_seconds[part] += each;
                 sum += each;
-                launched++;
+                launched += launches;
         }
         *pass = (struct price_pass){.seconds = (part + 1) * start + fmax(sum, launched * host),
                                     .parts = part + 1,
@@ -262,8 +314,10 @@ static int price_parts(struct pricing *pricing, const struct kernel *kernels, in
         const bool by_host = launched * host > sum;
         for (int i = 0, at = 0; i <= part; i++, at++) {
                 launched = 0;
-                for (; at < count && !kernel_collective(kernels[at].kind); at++)
-                        launched++;
+                for (; at < count && !kernel_collective(kernels[at].kind); at++) {
+                        price_kernel(pricing, &kernels[at], &each, &launches); /* which is known */
+                        launched += launches;
+                }
                 part_seconds[i] = start + (by_host ? launched * host : part_seconds[i]);
         }
         return 0;

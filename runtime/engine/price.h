@@ -13,6 +13,8 @@
 struct price {
         struct kernel kernel;
         double seconds;
+        /* How many kernels the host launches for it: 1, but for a framework that does otherwise. */
+        int launches;
         bool measured; /* exactly this shape was measured */
         /* The median relative error of the fit that the price is from; 0: it is from none, or none is
          * known. */
@@ -105,7 +107,8 @@ struct price_basis {
         struct workloads *workloads;
         double start_seconds; /* the cost of starting an operation */
         /* What the host needs to launch a kernel, and one of a forward or backward, which may be part of a
-         * graph. */
+         * graph. What the options' framework launches beside or instead of a kernel is priced as kernels that
+         * move as many bytes, by kernel(). */
         double host_seconds;
         double pass_host_seconds;
 };

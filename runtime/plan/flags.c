@@ -58,7 +58,8 @@ void flag_set(const struct flag *flag, struct options *o, int value)
                 *(int *)place(flag, o) = value;
 }
 
-int flag_parse(const struct flag *flag, struct options *o, const char *text, struct rv_error_info *err)
+static int parse_value(const struct flag *flag, struct options *o, const char *text,
+                       struct rv_error_info *err)
 {
         char option[32];
         int which = 0, rc;
@@ -76,6 +77,15 @@ int flag_parse(const struct flag *flag, struct options *o, const char *text, str
         if (flag->store == STORE_INT)
                 return parse_count(option, text, (int)flag->min, (int)flag->max, place(flag, o), err);
         return parse_int(option, text, flag->min, flag->max, place(flag, o), err);
+}
+
+int flag_parse(const struct flag *flag, struct options *o, const char *text, struct rv_error_info *err)
+{
+        int count;
+        const int rc = parse_value(flag, o, text, err);
+        if (rc == 0)
+                o->given |= UINT64_C(1) << (flag - flags_all(&count));
+        return rc;
 }
 
 char *flag_write(const struct flag *flag, const struct options *o, char text[FLAG_TEXT])
@@ -163,6 +173,22 @@ static bool is_given(const struct flag *flag, const struct options *o)
                                           : flag_value(flag, o) != 0;
 }
 
+static const struct flag_conflict *first_conflict(const struct options *o)
+{
+        int count;
+        const struct flag *flags = flags_all(&count);
+        for (int i = 0; i < count; i++)
+                for (const struct flag_conflict *c = flags[i].conflicts; c && c->sentence; c++)
+                        if (flag_conflicts(c, o))
+                                return c;
+        return NULL;
+}
+
+bool flags_conflict(const struct options *o)
+{
+        return first_conflict(o);
+}
+
 int flags_check(const struct options *o, struct rv_error_info *err)
 {
         int count;
@@ -171,11 +197,8 @@ int flags_check(const struct options *o, struct rv_error_info *err)
                 if (flags[i].required && !is_given(&flags[i], o))
                         return rv_fail(err, RV_EINPUT, "--%s is missing: %s", flags[i].name,
                                        flags[i].required);
-        for (int i = 0; i < count; i++)
-                for (const struct flag_conflict *c = flags[i].conflicts; c && c->sentence; c++)
-                        if (flag_conflicts(c, o))
-                                return refuse(c, o, err);
-        return 0;
+        const struct flag_conflict *conflict = first_conflict(o);
+        return conflict ? refuse(conflict, o, err) : 0;
 }
 
 /* ---- for argp ---- */

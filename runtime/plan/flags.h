@@ -107,8 +107,8 @@ const struct flag *flags_all(int *count);
 /* Returns the row of a name, which must exist (an assert). */
 const struct flag *flag_named(const char *name);
 
-/* Parses a value as the command line gives it and stores it in the options. A switch becomes true, and `text`
- * is not looked at. Returns 0, or a negative rv_error with a sentence that names the flag, what was found and
+/* Parses a value as the command line gives it and stores it in the options, whose `given` gets the flag's bit.
+ * A switch becomes true, and `text` is not looked at. Returns 0, or a negative rv_error with a sentence that names the flag, what was found and
  * what would be right. Conflicts are not looked for. */
 int flag_parse(const struct flag *, struct options *, const char *text, struct rv_error_info *err);
 
@@ -125,6 +125,9 @@ void flag_set(const struct flag *, struct options *, int value);
 /* Checks that a plan has every flag that is required and none of the conflicts. It needs no model. Returns 0,
  * or the error of the first that is wrong: RV_EINPUT for a missing flag, else the conflict's code. */
 int flags_check(const struct options *, struct rv_error_info *err);
+
+/* Returns whether a plan has any conflict. */
+bool flags_conflict(const struct options *);
 
 /* Returns whether a plan has this conflict. */
 bool flag_conflicts(const struct flag_conflict *, const struct options *);

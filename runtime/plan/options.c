@@ -6,6 +6,7 @@
 #include "runtime/base/version.h"
 #include "runtime/base/command_line.h"
 #include "runtime/plan/flags.h"
+#include "runtime/plan/framework.h"
 #include "runtime/plan/grid.h"
 #include "runtime/sched/policy.h"
 
@@ -543,6 +544,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .offload = o->offload,
                 .offload_parameters = plan.offload_parameters,
                 .update_buffers = plan_buffers_updates(&plan) ? PLAN_UPDATE_BUFFERS : 0,
+                .framework_bytes = framework_memory(o, &part, limits.slots),
         };
         add_short_slots(&plan, &part, &memory);
         if (plan.zero >= 2)

@@ -26,6 +26,8 @@ enum context_exchange { CONTEXT_RING, CONTEXT_ALL_GATHER };
 enum route { ROUTE_AUTO, ROUTE_DIRECT, ROUTE_STAGED, ROUTES };
 const char *route_name(enum route route); /* "auto", "direct", "staged" */
 
+struct framework; /* framework.h */
+
 enum gather_each { GATHER_EACH_MICRO_BATCH, GATHER_EACH_BATCH };
 
 /* One plan. Texts are those of argv, not copies. What is said to be resolved is set by options_resolve. */
@@ -86,6 +88,13 @@ struct options {
         /* Auto counts as direct until options_choose_routes has settled it. */
         enum route messages, allreduce;
         const char *report, *trace; /* files to write; NULL: none */
+        /* Of a prediction: the framework that it is like, and what of that is left out; NULL: as written. And,
+         * once framework_take has read it, the framework itself, which is the caller's. */
+        const char *like, *without;
+        const struct framework *framework;
+        /* Of all flags, by their place in flags_all: those that were parsed, and those that the framework
+         * gave. */
+        uint64_t given, of_framework;
         struct rv_error_info error; /* what the parser found wrong */
 };
 

@@ -299,6 +299,16 @@ static int parse_host_memory(struct options *o, const char *text, struct rv_erro
         return parse_memory(o, "--host-memory", text, MEMORY_HOST, err);
 }
 
+static int parse_like(struct options *o, const char *text, struct rv_error_info *err)
+{
+        return parse_path("--like", text, &o->like, err);
+}
+
+static int parse_without(struct options *o, const char *text, struct rv_error_info *err)
+{
+        return parse_path("--without", text, &o->without, err);
+}
+
 /* ---- parts of rows ---- */
 
 /* A row's place in struct options. */
@@ -817,7 +827,19 @@ static const struct flag flags[] = {
          CONFLICTS({{{"overlap-allreduce", IS, true}, {"zero", ABOVE, 1}}, .code = RV_EPLAN,
                     .sentence = "--overlap-allreduce is for --zero 0 and 1: with {zero} gradients are reduce-scattered "
                                 "beside backwards anyway, layer by layer"})},
+        {.name = "like", .argument = "FRAMEWORK", .scope = FLAG_OF_MANY, AT(STORE_TEXT, like), .parse = parse_like,
+         .report = REPORT_IF_CHANGED,
+         .help = "Predict the plan as another framework runs it, such as megatron or torchtitan: its defaults for flags "
+                 "that are not given, its kernels, launches and memory (ranvier frameworks lists them, with sources; "
+                 "a JSON of one's own is taken too)",
+         .sweep = SWEEP_FIXED},
+        {.name = "without", .argument = "TERM,...", .scope = FLAG_OF_MANY, AT(STORE_TEXT, without),
+         .parse = parse_without, .report = REPORT_IF_CHANGED,
+         .help = "With --like: leave terms of the framework out, by their names in ranvier frameworks FRAMEWORK; "
+                 "kernels stands for all that change what a kernel, launch or batch takes",
+         .sweep = SWEEP_FIXED},
 };
+_Static_assert(sizeof flags / sizeof *flags <= 64, "a flag has a bit of options.given");
 /* clang-format on */
 
 const struct flag *flags_all(int *count)

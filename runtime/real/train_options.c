@@ -311,6 +311,11 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
                 rc = check_messages(&s->plan, net, err);
         if (rc)
                 return rc;
+        if (s->plan.like || s->plan.without)
+                return rv_fail(err, RV_EINPUT,
+                               "--%s is for predictions (ranvier simulate, sweep and validate): what trains "
+                               "here is ranvier itself",
+                               s->plan.like ? "like" : "without");
         if (!s->data)
                 return rv_fail(err, RV_EINPUT, "--data is missing: a text file or a .bin of tokens");
         if (s->optim.min_lr < 0)

@@ -122,8 +122,9 @@ static json_t *categories_json(const int64_t bytes[MEMORY_CATEGORIES])
 {
         json_t *object = json_object();
         for (int c = 0; c < MEMORY_CATEGORIES; c++)
-                json_object_set_new(object, memory_category_name((enum memory_category)c),
-                                    json_integer(bytes[c]));
+                if (bytes[c] || c != MEMORY_FRAMEWORK) /* which runs of our own never have */
+                        json_object_set_new(object, memory_category_name((enum memory_category)c),
+                                            json_integer(bytes[c]));
         return object;
 }
 

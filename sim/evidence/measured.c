@@ -135,7 +135,8 @@ static int take_recompute(struct options *o, const char *recompute, struct rv_er
         snprintf(what, sizeof what, "%s", recompute);
         if (ends_with(what, sequence)) {
                 what[strlen(what) - strlen(sequence)] = 0;
-                o->sequence_parallel = true;
+                if (set_flag(o, "sequence-parallel", NULL, err))
+                        return err->code;
         }
         if (!recompute[0])
                 return 0;
@@ -157,12 +158,15 @@ static int take_schedule(struct options *o, const struct table_row *row, struct 
         if (!row->schedule[0])
                 return 0;
         if (strcmp(row->schedule, "zero3") == 0) {
-                o->zero = 3;
-                return set_flag(o, "schedule", "1f1b", err);
+                const int rc = set_flag(o, "zero", "3", err);
+                return rc ? rc : set_flag(o, "schedule", "1f1b", err);
         }
         if (strcmp(row->schedule, "axonn") == 0) { /* it waits for no message, and fills nodes with stages */
-                o->blocking = false;
-                o->order = ORDER_STAGES;
+                int rc = set_flag(o, "p2p", "async", err);
+                if (rc == 0)
+                        rc = set_flag(o, "order", "stages", err);
+                if (rc)
+                        return rc;
         }
         if (strcmp(row->schedule, "interleaved") == 0) {
                 const int64_t v = row->interleave ? row->interleave : fewest_virtual_stages(row);
@@ -211,7 +215,7 @@ static int take_model(const struct table_row *row, struct gpt *gpt, struct rv_er
 }
 
 /* The columns that are called as a flag and hold what it takes. */
-enum { FLAG_COLUMNS = 4 };
+enum { FLAG_COLUMNS = 5 };
 struct flag_column {
         const char *flag, *text;
 };
@@ -221,6 +225,7 @@ static void list_flag_columns(const struct table_row *row, struct flag_column co
         columns[1] = (struct flag_column){"shard-replicas", row->shard_replicas};
         columns[2] = (struct flag_column){"cp", row->cp};
         columns[3] = (struct flag_column){"precision", row->precision};
+        columns[4] = (struct flag_column){"like", row->like};
 }
 
 static int take_flags(struct options *o, const struct table_row *row, struct rv_error_info *err)
@@ -280,8 +285,10 @@ static bool says_flag_again(const struct table_row *row, const struct words *wor
         return false;
 }
 
-/* The flags of the column plan, which may say nothing that another column says. */
-static int parse_more(const struct table_row *row, struct options *o, struct rv_error_info *err)
+/* The flags of the column plan, which may say nothing that another column says; then those of the framework
+ * for what nobody says. */
+static int parse_more(struct measured *m, const struct table_row *row, struct options *o,
+                      struct rv_error_info *err)
 {
         struct words words = {.argv = {"ranvier validate"}, .argc = 1};
         struct options own = *o;
@@ -310,11 +317,11 @@ static int parse_more(const struct table_row *row, struct options *o, struct rv_
         memcpy(own.sizes, o->sizes, sizeof own.sizes);
         own.micro_batch_size = o->micro_batch_size, own.seq_len = o->seq_len, own.batch_size = o->batch_size;
         *o = own;
-        return 0;
+        return frameworks_take(&m->frameworks, o, err);
 }
 
 /* The plan of a row: the command line's, and what the row says. */
-static int take_plan(struct measured_run *run, const struct measured_defaults *defaults,
+static int take_plan(struct measured *m, struct measured_run *run, const struct measured_defaults *defaults,
                      struct rv_error_info *err)
 {
         const struct table_row *row = run->row;
@@ -329,7 +336,7 @@ static int take_plan(struct measured_run *run, const struct measured_defaults *d
                 rc = take_flags(o, row, err);
         if (rc == 0)
                 rc = take_columns(o, row, err);
-        return rc ? rc : parse_more(row, o, err);
+        return rc ? rc : parse_more(m, row, o, err);
 }
 
 static void add_to_name(struct measured_run *run, const char *format, ...)
@@ -385,7 +392,7 @@ static int settle_run(struct measured *m, struct measured_run *run, const struct
 {
         struct options *o = &run->candidate.options;
         const char *profile = NULL, *platform = NULL;
-        int rc = take_plan(run, defaults, err);
+        int rc = take_plan(m, run, defaults, err);
         if (rc == 0)
                 rc = name_machine(run, defaults, &profile, &platform, err);
         if (rc == 0)
@@ -470,6 +477,7 @@ void measured_close(struct measured *m)
         for (int i = 0; i < m->machine_count; i++)
                 machine_close(&m->machines[i].machine);
         free(m->machines);
+        frameworks_free(&m->frameworks);
         free(m->runs);
         free(m->jobs.list);
         *m = (struct measured){0};

@@ -6,6 +6,7 @@
 #define RANVIER_SIM_EVIDENCE_MEASURED_H
 
 #include "runtime/engine/capacity.h"
+#include "sim/evidence/frameworks.h"
 #include "sim/search/jobs.h"
 #include "sim/evidence/table.h"
 
@@ -43,6 +44,7 @@ struct measured {
         /* One for each profile, platform and number of GPUs. */
         struct measured_machine *machines;
         int machine_count;
+        struct frameworks frameworks; /* of all runs */
         /* Of the runs that are not skipped, the most costly first. */
         struct jobs jobs;
 };

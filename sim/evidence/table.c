@@ -21,7 +21,7 @@ const char table_help[] =
         "tokens_per_second_per_gpu and, of a GPT-2, tflops_per_gpu or percent_of_peak; a range such as "
         "49.4-54.78 is a band). They may be there too: "
         "vocab (of a GPT-2, 51200 if not), gpu (chooses profile and platform), profile, platform, zero, "
-        "shard_replicas, cp, precision (as the flags), tp_grid (2x2x1, where tp is 4), recompute (as the "
+        "shard_replicas, cp, precision, like (as the flags), tp_grid (2x2x1, where tp is 4), recompute (as the "
         "flag, but full "
         "is a layer whole; +sequence for sequence parallelism), schedule (1f1b, interleaved, gpipe, axonn, "
         "zero-bubble; zero3), interleave (virtual stages), plan (more flags, as on a command line), source, "
@@ -109,6 +109,7 @@ static const struct column own_columns[] = {
         TEXT(cp),
         TEXT(tp_grid),
         TEXT(precision),
+        TEXT(like),
         TEXT(plan),
         {"note", "Parameters (billion)", COLUMN_NOTE, 0, 0, false}, /* the other follows from the shape */
         {"unit", NULL, COLUMN_UNIT, 0, 0, false},

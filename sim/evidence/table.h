@@ -35,6 +35,7 @@ struct table_row {
         char recompute[TABLE_TEXT], schedule[TABLE_TEXT];
         /* What flags of their names take. */
         char zero[TABLE_TEXT], shard_replicas[TABLE_TEXT], cp[TABLE_TEXT], precision[TABLE_TEXT];
+        char like[TABLE_TEXT];    /* the framework, as --like takes it */
         char tp_grid[TABLE_TEXT]; /* X times Y times Z; "": the shards are no grid */
         /* More flags of a plan, as on a command line. */
         char plan[4 * TABLE_TEXT];

@@ -1,5 +1,6 @@
 #include "sim/search/space.h"
 
+#include "runtime/plan/framework.h"
 #include "sim/world/paper_batch.h"
 
 #include <math.h>
@@ -184,6 +185,7 @@ static int consider_grid(struct collection *c, int pp, struct rv_error_info *err
                 options.dp = c->group->gpus / (int)options_ranks(&options);
                 options.offload = c->group->offload;
                 options.fused = c->group->fused;
+                framework_flags(&options);
                 if (options_ranks(&options) != c->group->gpus || !axes_differ(&space->axes, place, &options))
                         continue;
                 int found = consider_sizes(c, &options, err);

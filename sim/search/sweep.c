@@ -6,6 +6,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/setting.h"
+#include "runtime/plan/framework.h"
 #include "sim/search/parts.h"
 #include "sim/world/predict.h"
 #include "sim/search/results.h"
@@ -42,6 +43,7 @@ struct settings {
         const char *tokens_text; /* as given; NULL: not */
         int jobs, patience;      /* jobs: 0: not given */
         bool fits_only;
+        struct framework framework; /* of --like */
 };
 
 static int parse_choice(const char *option, const char *text, const char *no, const char *yes,
@@ -222,13 +224,36 @@ static void take_single(const struct axes *axes, struct options *base)
         base->blocking = p2p->values[0];
 }
 
+/* Marks a flag whose values the sweep chooses, so that a framework's is not taken for it. */
+static void mark_given(struct options *base, const char *flag)
+{
+        int count;
+        base->given |= UINT64_C(1) << (flag_named(flag) - flags_all(&count));
+}
+
+/* The framework's flags are for whatever the sweep does not vary. */
+static int take_framework(struct settings *s, struct rv_error_info *err)
+{
+        static const char *const varied[] = {"recompute", "offload", "offload-activations"};
+        for (size_t i = 0; i < sizeof varied / sizeof *varied; i++)
+                mark_given(&s->space.base, varied[i]);
+        for (int i = 0; i < s->space.axes.count; i++) {
+                const struct axis *axis = &s->space.axes.axis[i];
+                if (axis->given || axis->list.count > 1)
+                        mark_given(&s->space.base, axis->flag->name);
+        }
+        return framework_take(&s->framework, &s->space.base, err);
+}
+
 /* Completes the plan that all candidates begin from, and checks it as one plan's flags are. */
 static int parse_base(struct settings *s, struct rv_error_info *err)
 {
         struct options *base = &s->space.base;
         base->model = s->model;
+        int rc = take_framework(s, err);
         base->offload = s->space.offload == SPACE_YES; /* for its check against the precision */
-        int rc = machine_choose_precision(s->profile, base, err);
+        if (rc == 0)
+                rc = machine_choose_precision(s->profile, base, err);
         base->micro_batch_size = 1; /* which any batch can be divided into */
         take_single(&s->space.axes, base);
         if (rc == 0)
@@ -544,5 +569,6 @@ int sweep_main(int argc, char **argv)
                 rc = file_check_printed(&err);
         if (rc && (parts.rank == 0 || (sound && err.code == RV_ESYSTEM)))
                 fprintf(stderr, "ranvier sweep: %s\n", err.sentence);
+        framework_free(&s.framework);
         return rc ? rv_exit_status(&err) : 0;
 }

@@ -1,5 +1,6 @@
 #include "sim/world/costs.h"
 
+#include "runtime/plan/framework.h"
 #include "sim/world/priced.h"
 
 #include <math.h>
@@ -36,6 +37,7 @@ struct kind {
         const struct profile_load *load;
         const struct price_nudge *nudge;
         struct workloads *workloads;
+        double sustained_clock; /* of the plan's framework; 1: it says none */
 };
 
 static int price_kernel(void *context, struct price *price, struct rv_error_info *err)
@@ -47,6 +49,8 @@ static int price_kernel(void *context, struct price *price, struct rv_error_info
                                               &price->seconds, &source, err);
         if (rc)
                 return rc;
+        if (kernel_descriptor(price->kernel.kind)->products > 0)
+                price->seconds /= kind->sustained_clock;
         if (kind->nudge)
                 price->seconds *= kind->nudge->factor(kind->nudge->context, PRICE_KERNEL, &price->kernel, 0);
         price->measured = source == PROFILE_POINT;
@@ -66,16 +70,19 @@ static int price_offloaded_update(void *context, int64_t parameters, double *sec
 static int price_kind(const struct kind *kind, const struct options *options, struct price_list *prices,
                       struct rv_error_info *err)
 {
+        bool eager;
+        const double host = framework_host_seconds(options->framework, &eager);
         const struct profile_launch *pass =
-                kind->machine->no_graphs ? &kind->load->launch : &kind->load->graph;
+                kind->machine->no_graphs || eager ? &kind->load->launch : &kind->load->graph;
+        const double pass_host = pass == &kind->load->launch ? host : 0;
         const struct price_basis basis = {.kernel = price_kernel,
                                           .offloaded_update =
                                                   kind->machine->local ? price_offloaded_update : NULL,
                                           .context = (void *)kind,
                                           .workloads = kind->workloads,
                                           .start_seconds = kind->load->op_overhead_seconds,
-                                          .host_seconds = kind->load->launch.host_seconds,
-                                          .pass_host_seconds = pass->host_seconds};
+                                          .host_seconds = fmax(kind->load->launch.host_seconds, host),
+                                          .pass_host_seconds = fmax(pass->host_seconds, pass_host)};
         return price_stages(prices, options, &basis, err);
 }
 
@@ -90,7 +97,10 @@ static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct 
         if (m->kinds > 1 && !c->other_prices)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the prices of %d kinds of GPUs", m->kinds);
         for (int i = 0; rc == 0 && i < m->kinds; i++) {
-                const struct kind kind = {m, machine_profile(m, i), machine_load(m, i), nudge, workloads};
+                const struct profile *profile = machine_profile(m, i);
+                const struct kind kind = {
+                        m,         profile, machine_load(m, i), nudge,
+                        workloads, framework_sustained_clock(c->options->framework, profile->device.name)};
                 rc = price_kind(&kind, c->options, i ? &c->other_prices[i - 1] : &c->prices, err);
         }
         return rc;

@@ -1,5 +1,6 @@
 #include "sim/world/machine.h"
 
+#include "runtime/plan/framework.h"
 #include "sim/collective/collective_model.h"
 #include "sim/world/tensor.h"
 
@@ -266,8 +267,34 @@ void machine_close(struct machine *m)
         *m = (struct machine){0};
 }
 
+double machine_host_step(const struct machine *m, const struct options *options)
+{
+        double most = 0;
+        for (int kind = 0; options->framework && kind < m->kinds; kind++)
+                most = fmax(most, framework_host_step(options->framework,
+                                                      machine_profile(m, kind)->device.name));
+        return most;
+}
+
+/* The figures of a profile that was fitted on a framework's runs have its kernels in them. */
+static int check_framework(const struct profile *profile, const struct options *o, struct rv_error_info *err)
+{
+        const char *like = json_string_value(json_object_get(profile->sources, "like"));
+        if (!like || !framework_prices(o->framework))
+                return 0;
+        return rv_fail(err, RV_EINPUT,
+                       "--like %.64s with profile %.160s would count a framework's kernels twice (%.160s): "
+                       "name a profile of measured kernels or of a datasheet, or add --without kernels",
+                       o->like, profile->path, like);
+}
+
 int machine_settle(const struct machine *m, struct options *options, struct rv_error_info *err)
 {
+        int rc = check_framework(&m->profile, options, err);
+        for (int i = 0; rc == 0 && i < m->other_count; i++)
+                rc = check_framework(&m->others[i], options, err);
+        if (rc)
+                return rc;
         const char *device = strcmp(m->profile.device.name, "cpu") == 0 ? "cpu" : "cuda";
         if (options->device && strcmp(options->device, device) != 0)
                 return rv_fail(err, RV_EINPUT,

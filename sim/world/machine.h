@@ -67,8 +67,13 @@ json_t *machine_remarks(const struct machine *machine, const struct options *opt
 
 /* Settles what of a plan depends on the machine: --fusion auto becomes on where the profile has fused kernels
  * in the plan's precision and is not of runs without them. A --device that is not what the profile is of is
- * RV_EINPUT. */
+ * RV_EINPUT, and so is a framework's kernels where a profile's own figures are of a framework's ("like" among
+ * its sources), which would count them twice. */
 int machine_settle(const struct machine *machine, struct options *options, struct rv_error_info *err);
+
+/* Returns the seconds that the host of the plan's framework adds to a batch on these devices (framework.h), of
+ * several kinds of them the most. */
+double machine_host_step(const struct machine *machine, const struct options *options);
 
 /* Returns the memory that a rank has: what the options say, else what the platform says; of several kinds of
  * nodes the least. */

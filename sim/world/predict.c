@@ -1,5 +1,6 @@
 #include "sim/world/predict.h"
 
+#include "runtime/plan/framework.h"
 #include "sim/world/priced.h"
 
 #include <math.h>
@@ -59,6 +60,8 @@ static int collect(struct prediction *p, struct rv_error_info *err)
         if (!p->batch_seconds || !p->rank_live_peak)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the results of %d batches", world->batches);
         p->phases = phases_median(world->times, world->batches, world->ranks, p->batch_seconds);
+        for (int i = 0; p->machine && i < world->batches; i++)
+                p->batch_seconds[i] += machine_host_step(p->machine, p->options);
         for (int i = 0; i < ranks; i++)
                 p->rank_live_peak[i] = sim_find(world, i)->ledger.total_peak[MEMORY_DEVICE];
         return 0;

@@ -8,6 +8,7 @@
 
 #include "runtime/base/file.h"
 #include "runtime/base/number.h"
+#include "runtime/plan/framework.h"
 #include "runtime/plan/grid.h"
 #include "sim/world/interval.h"
 #include "sim/world/paper_batch.h"
@@ -29,6 +30,7 @@ struct settings {
         double net_link_bytes_per_second; /* 0: not given */
         bool fits_only, ignore_memory, no_graphs;
         enum fold fold;
+        struct framework framework; /* of plan.like */
 };
 
 /* What the command works with; each part is freed by forget(). */
@@ -144,6 +146,7 @@ static int check_replay(const struct settings *s, struct rv_error_info *err)
                       {"--fits-only", s->fits_only},
                       {"--ignore-memory", s->ignore_memory},
                       {"--cuda-graphs off", s->no_graphs},
+                      {"--like", s->plan.like},
                       {"--fold", s->fold == FOLD_ON},
                       {"--device-memory", s->plan.memory[MEMORY_DEVICE]},
                       {"--host-memory", s->plan.memory[MEMORY_HOST]}};
@@ -414,12 +417,34 @@ static void print_folds(const struct prediction *p)
                 printf("folded     not the shards: %s\n", p->shards_not_folded);
 }
 
+/* What the plan has from the framework that it is like. */
+static void print_framework(const struct simulation *s)
+{
+        const struct framework *f = s->settings->plan.framework;
+        char taken[FRAMEWORK_TEXT], left[FRAMEWORK_TEXT];
+        if (!f)
+                return;
+        framework_write_flags(&s->settings->plan, false, taken, sizeof taken);
+        framework_write_flags(&s->settings->plan, true, left, sizeof left);
+        printf("like       %s: %s\n", f->name, json_string_value(json_object_get(f->document, "title")));
+        if (taken[0])
+                printf("           its flags %s\n", taken);
+        if (left[0])
+                printf("           not its flags %s, which were given otherwise or do not go with the plan\n",
+                       left);
+        framework_write_terms(f, true, taken, sizeof taken);
+        framework_write_terms(f, false, left, sizeof left);
+        if (taken[0])
+                printf("           its terms %s%s%s\n", taken, left[0] ? "; left out " : "", left);
+}
+
 /* What the prediction rests on, for those who want to know how far to trust it. */
 static void print_basis(const struct simulation *s)
 {
         const struct machine *m = &s->machine;
         printf("profile    %s: %s%s\n", m->profile.path, profile_caution(&m->profile), m->profile.source);
         print_device(&m->profile);
+        print_framework(s);
         print_kernels(s);
         for (int kind = 1; kind < m->kinds; kind++)
                 printf("           %s for the %s: %s\n", machine_profile(m, kind)->path,
@@ -514,6 +539,8 @@ static json_t *extra_json(const struct simulation *s)
                             json_pack("{s:s, s:s, s:s}", "name", platform->name, "path", platform->path,
                                       "source", platform->source));
         json_object_set_new(extra, "notes", notes);
+        if (s->settings->plan.framework)
+                json_object_set_new(extra, "framework", framework_json(&s->settings->plan));
         return extra;
 }
 
@@ -599,6 +626,8 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         int rc = command_line_parse(&argp, argc, argv, &settings, false, err);
         if (rc == 0)
                 rc = check_settings(&settings, err);
+        if (rc == 0)
+                rc = framework_take(&settings.framework, &settings.plan, err);
         if (rc == 0 && settings.profile)
                 rc = machine_choose_precision(settings.profile, &settings.plan, err);
         if (rc == 0)
@@ -606,7 +635,10 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         const char *warning = rc == 0 ? gpt_warning(&settings.plan.gpt) : NULL;
         if (warning)
                 fprintf(stderr, "ranvier simulate: warning: %s: %s\n", settings.plan.gpt.name, warning);
-        return rc ? rc : simulate(&settings, command, err);
+        if (rc == 0)
+                rc = simulate(&settings, command, err);
+        framework_free(&settings.framework);
+        return rc;
 }
 
 int simulate_main(int argc, char **argv)

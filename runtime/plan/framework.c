@@ -1,0 +1,600 @@
+#define _DEFAULT_SOURCE /* strsep, strcasestr */
+#define _GNU_SOURCE
+#include "runtime/plan/framework.h"
+
+#include "models/workload.h"
+#include "runtime/base/file.h"
+#include "runtime/base/nearest.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char folder[] = "runtime/plan/frameworks";
+
+/* ---- the file ---- */
+
+struct reader {
+        struct framework *f;
+        struct rv_error_info *err;
+        const char *term; /* the name of the one that is read */
+};
+
+static int wrong(const struct reader *r, const char *key, const char *sentence)
+{
+        return rv_fail(r->err, RV_EINPUT, "%.160s:%d: %.240s", r->f->path, file_line_of(r->f->path, key),
+                       sentence);
+}
+
+static int wrong_term(const struct reader *r, const char *sentence)
+{
+        char text[320];
+        snprintf(text, sizeof text, "term '%.40s' %.240s", r->term, sentence);
+        return rv_fail(r->err, RV_EINPUT, "%.160s:%d: %s", r->f->path, file_line_of(r->f->path, r->term),
+                       text);
+}
+
+/* Every key is one of `known`, which ends with NULL. */
+static int check_keys(const struct reader *r, const json_t *object, const char *const *known)
+{
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)object, key, value)
+        {
+                struct nearest nearest = {.word = key};
+                int i = 0;
+                for (; known[i] && strcmp(known[i], key) != 0; i++)
+                        nearest_offer(&nearest, known[i]);
+                if (known[i])
+                        continue;
+                char text[160];
+                snprintf(text, sizeof text, "has '%.40s', which is not known%s%s", key,
+                         nearest.known ? "; the nearest is " : "", nearest.known ? nearest.known : "");
+                return wrong_term(r, text);
+        }
+        return 0;
+}
+
+/* A number from 0 up, which may be missing. */
+static int read_number(const struct reader *r, const json_t *object, const char *key, double *number)
+{
+        const json_t *value = json_object_get(object, key);
+        if (!value)
+                return 0;
+        *number = json_number_value(value);
+        if (json_is_number(value) && *number >= 0 && isfinite(*number))
+                return 0;
+        char text[96];
+        snprintf(text, sizeof text, "has a '%.40s' that is not a number from 0 up", key);
+        return wrong_term(r, text);
+}
+
+static bool is_true(const json_t *object, const char *key)
+{
+        return json_is_true(json_object_get(object, key));
+}
+
+static int add_rule(const struct reader *r, struct framework_rule rule, const char *kind)
+{
+        const int known = kind ? kernel_kind_of(kind) : -1;
+        if (known < 0) {
+                struct nearest nearest = {.word = kind ? kind : ""};
+                for (int i = 0; kind && i < KERNEL_KINDS; i++)
+                        nearest_offer(&nearest, kernel_name((enum kernel_kind)i));
+                char text[160];
+                snprintf(text, sizeof text, "is of kernel '%.40s', and there is none of that name%s%s",
+                         kind ? kind : "", nearest.known ? "; the nearest is " : "",
+                         nearest.known ? nearest.known : "");
+                return wrong_term(r, text);
+        }
+        if (r->f->rule_count == FRAMEWORK_RULES)
+                return wrong_term(r, "has more kernels than there is room for");
+        rule.kind = (enum kernel_kind)known;
+        r->f->rules[r->f->rule_count++] = rule;
+        return 0;
+}
+
+static int read_rule(const struct reader *r, const json_t *object)
+{
+        static const char *const keys[] = {"of",    "instead",    "launches",   "elements",
+                                           "bytes", "kept_bytes", "held_bytes", "width",
+                                           NULL};
+        struct framework_rule rule = {.term = r->f->term_count, .launches = 1};
+        const json_t *of = json_object_get(object, "of");
+        double launches = 1;
+        int rc = check_keys(r, object, keys);
+        if (rc == 0 && !json_is_array(of))
+                rc = wrong_term(r, "has a kernel without 'of', the list of the kinds that it is of");
+        if (rc == 0)
+                rc = read_number(r, object, "launches", &launches);
+        if (rc == 0)
+                rc = read_number(r, object, "elements", &rule.elements);
+        if (rc == 0)
+                rc = read_number(r, object, "bytes", &rule.bytes);
+        if (rc == 0)
+                rc = read_number(r, object, "kept_bytes", &rule.kept_bytes);
+        if (rc == 0)
+                rc = read_number(r, object, "held_bytes", &rule.held_bytes);
+        rule.launches = (int)fmin(launches, 1000);
+        rule.instead = is_true(object, "instead");
+        rule.width = is_true(object, "width");
+        if (rc == 0 && rule.instead && rule.launches == 0)
+                rc = wrong_term(r, "is instead of a kernel, by no launch");
+        for (size_t i = 0; rc == 0 && i < json_array_size(of); i++)
+                rc = add_rule(r, rule, json_string_value(json_array_get(of, i)));
+        return rc;
+}
+
+static int read_rules(const struct reader *r, const json_t *term)
+{
+        const json_t *rules = json_object_get(term, "kernels");
+        int rc = 0;
+        if (rules && !json_is_array(rules))
+                return wrong_term(r, "has 'kernels' that are not a list");
+        for (size_t i = 0; rc == 0 && i < json_array_size(rules); i++)
+                rc = read_rule(r, json_array_get(rules, i));
+        return rc;
+}
+
+static const struct flag *find_flag(const char *name)
+{
+        int count;
+        const struct flag *flags = flags_all(&count);
+        for (int i = 0; i < count; i++)
+                if (strcmp(flags[i].name, name) == 0 && strcmp(name, "like") != 0 &&
+                    strcmp(name, "without") != 0)
+                        return &flags[i];
+        return NULL;
+}
+
+/* Flags as a command line has them; a switch has the value true. */
+static int read_flags(const struct reader *r, const json_t *term)
+{
+        const char *name;
+        json_t *value;
+        json_object_foreach(json_object_get(term, "flags"), name, value)
+        {
+                const struct flag *flag = find_flag(name);
+                struct options probe;
+                struct rv_error_info why;
+                char text[240];
+                options_init(&probe);
+                if (!flag || flag->scope != FLAG_OF_MANY) {
+                        snprintf(text, sizeof text, "has flag '%.40s', which is none of many plans", name);
+                        return wrong_term(r, text);
+                }
+                if (flag->argument ? !json_is_string(value) : !json_is_true(value)) {
+                        snprintf(text, sizeof text, "has flag '%.40s', whose value must be %s", name,
+                                 flag->argument ? "a text, as on a command line" : "true");
+                        return wrong_term(r, text);
+                }
+                if (flag_parse(flag, &probe, json_string_value(value), &why))
+                        return wrong_term(r, why.sentence);
+                if (r->f->flag_count == FRAMEWORK_FLAGS)
+                        return wrong_term(r, "has more flags than there is room for");
+                r->f->flags[r->f->flag_count++] =
+                        (struct framework_flag){r->f->term_count, flag, json_string_value(value)};
+        }
+        return 0;
+}
+
+static int read_launches(const struct reader *r, const json_t *term)
+{
+        struct framework *f = r->f;
+        if (is_true(term, "eager"))
+                f->eager_term = f->term_count;
+        if (json_object_get(term, "host_seconds_a_kernel"))
+                f->host_term = f->term_count;
+        return read_number(r, term, "host_seconds_a_kernel", &f->host_seconds);
+}
+
+static int read_figure(const struct reader *r, const json_t *term)
+{
+        struct framework *f = r->f;
+        const char *gpu = json_string_value(json_object_get(term, "gpu"));
+        struct framework_figure figure = {.term = f->term_count, .gpu = gpu};
+        int rc = read_number(r, term, "sustained_clock", &figure.sustained_clock);
+        if (rc == 0)
+                rc = read_number(r, term, "host_seconds_a_step", &figure.host_seconds_a_step);
+        const bool any = figure.sustained_clock > 0 || figure.host_seconds_a_step > 0;
+        if (rc || (!any && !gpu))
+                return rc;
+        if (!any || !gpu)
+                return wrong_term(r, "must say of which 'gpu' its sustained_clock or host_seconds_a_step is");
+        if (f->figure_count == FRAMEWORK_FIGURES)
+                return wrong_term(r, "has more figures than there is room for");
+        f->figures[f->figure_count++] = figure;
+        return 0;
+}
+
+/* Facts have a source, or are called an assumption, or were fitted. */
+static int check_source(const struct reader *r, const json_t *term)
+{
+        static const char *const kinds[] = {"source", "assumption", "fitted_on"};
+        int found = 0;
+        for (int i = 0; i < 3; i++)
+                found += json_is_string(json_object_get(term, kinds[i]));
+        if (!json_is_string(json_object_get(term, "says")))
+                return wrong_term(r, "does not say in a sentence what it is ('says')");
+        return found ? 0 : wrong_term(r, "has neither a 'source' nor an 'assumption' nor what it is "
+                                         "'fitted_on'");
+}
+
+static int read_term(struct reader *r, const json_t *term)
+{
+        static const char *const keys[] = {
+                "name",  "says",   "source",          "assumption",         "fitted_on",
+                "flags", "kernels", "eager",           "host_seconds_a_kernel", "gpu",
+                "sustained_clock", "host_seconds_a_step", NULL};
+        struct framework *f = r->f;
+        r->term = json_string_value(json_object_get(term, "name"));
+        if (!r->term || strcspn(r->term, ", ") != strlen(r->term) || strcmp(r->term, "kernels") == 0)
+                return wrong(r, "terms",
+                             "a term without a 'name', or one with a blank, a comma or the name kernels");
+        if (f->term_count == FRAMEWORK_TERMS)
+                return wrong_term(r, "is one too many");
+        for (int i = 0; i < f->term_count; i++)
+                if (strcmp(f->terms[i].name, r->term) == 0)
+                        return wrong_term(r, "is there twice");
+        int rc = check_keys(r, term, keys);
+        if (rc == 0)
+                rc = check_source(r, term);
+        if (rc == 0)
+                rc = read_flags(r, term);
+        if (rc == 0)
+                rc = read_rules(r, term);
+        if (rc == 0)
+                rc = read_launches(r, term);
+        if (rc == 0)
+                rc = read_figure(r, term);
+        f->terms[f->term_count++].name = r->term;
+        return rc;
+}
+
+static int read_document(struct framework *f, struct rv_error_info *err)
+{
+        struct reader r = {.f = f, .err = err};
+        const json_t *terms = json_object_get(f->document, "terms");
+        int rc = 0;
+        if (!json_is_string(json_object_get(f->document, "title")))
+                return wrong(&r, "title", "a framework has a 'title'");
+        if (!json_is_array(terms))
+                return wrong(&r, "terms", "a framework has a list of 'terms', which may be empty");
+        for (size_t i = 0; rc == 0 && i < json_array_size(terms); i++)
+                rc = read_term(&r, json_array_get(terms, i));
+        return rc;
+}
+
+/* ---- by name ---- */
+
+char *framework_list(char *line, size_t size)
+{
+        file_list(line, size, folder, ".json");
+        return line;
+}
+
+/* Whether a document has this alias. */
+static bool has_alias(const json_t *document, const char *name)
+{
+        const json_t *aliases = json_object_get(document, "aliases");
+        for (size_t i = 0; i < json_array_size(aliases); i++) {
+                const char *alias = json_string_value(json_array_get(aliases, i));
+                if (alias && strcmp(alias, name) == 0)
+                        return true;
+        }
+        return false;
+}
+
+static int unknown(const char *name, const char *names, struct rv_error_info *err)
+{
+        char copy[512], *rest = copy;
+        struct nearest nearest = {.word = name};
+        snprintf(copy, sizeof copy, "%s", names);
+        for (char *word; (word = strsep(&rest, " "));)
+                nearest_offer(&nearest, word);
+        return rv_fail(err, RV_EINPUT, "--like: no framework '%.64s' is known%s%s; there are %.320s", name,
+                       nearest.known ? "; the nearest is " : "", nearest.known ? nearest.known : "", names);
+}
+
+/* Opens the file of a name or alias, and writes its path and its own name. */
+static int open_document(struct framework *f, const char *name, struct rv_error_info *err)
+{
+        const size_t length = strlen(name);
+        const bool path = strchr(name, '/') || (length > 5 && strcmp(name + length - 5, ".json") == 0);
+        char names[512], *rest = framework_list(names, sizeof names), copy[512];
+        snprintf(f->name, sizeof f->name, "%.63s", name);
+        snprintf(f->path, sizeof f->path, "%.1000s", name);
+        if (path || file_find(f->path, sizeof f->path, folder, name, ".json") == RV_OK) {
+                f->document = file_read_json(f->path, err);
+                return f->document ? 0 : err->code;
+        }
+        snprintf(copy, sizeof copy, "%s", names);
+        for (char *word; (word = strsep(&rest, " "));) {
+                if (file_find(f->path, sizeof f->path, folder, word, ".json"))
+                        continue;
+                f->document = file_read_json(f->path, err);
+                if (!f->document)
+                        return err->code;
+                snprintf(f->name, sizeof f->name, "%.63s", word);
+                if (has_alias(f->document, name))
+                        return 0;
+                json_decref(f->document);
+                f->document = NULL;
+        }
+        return unknown(name, copy, err);
+}
+
+/* ---- what is left out ---- */
+
+static bool term_prices(const struct framework *f, int term)
+{
+        bool prices = f->host_term == term || f->eager_term == term;
+        for (int i = 0; i < f->rule_count; i++)
+                prices |= f->rules[i].term == term;
+        for (int i = 0; i < f->figure_count; i++)
+                prices |= f->figures[i].term == term;
+        return prices;
+}
+
+static int leave_out(struct framework *f, const char *word, struct rv_error_info *err)
+{
+        const bool all = strcmp(word, "kernels") == 0;
+        bool found = all;
+        char names[512] = "kernels";
+        struct nearest nearest = {.word = word};
+        for (int i = 0; i < f->term_count; i++) {
+                const bool same = strcmp(f->terms[i].name, word) == 0;
+                found |= same;
+                f->terms[i].left_out |= same || (all && term_prices(f, i));
+                nearest_offer(&nearest, f->terms[i].name);
+                snprintf(names + strlen(names), sizeof names - strlen(names), " %s", f->terms[i].name);
+        }
+        return found ? 0
+                     : rv_fail(err, RV_EINPUT, "--without: %s has no term '%.40s'%s%s; it has %.320s", f->name,
+                               word, nearest.known ? "; the nearest is " : "",
+                               nearest.known ? nearest.known : "", names);
+}
+
+static int leave_all_out(struct framework *f, const char *without, struct rv_error_info *err)
+{
+        char *copy = strdup(without), *rest = copy;
+        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for --without");
+        for (char *word; rc == 0 && (word = strsep(&rest, ","));)
+                rc = leave_out(f, word, err);
+        free(copy);
+        return rc;
+}
+
+int framework_load(struct framework *f, const char *name, const char *without, struct rv_error_info *err)
+{
+        *f = (struct framework){.host_term = -1, .eager_term = -1};
+        int rc = open_document(f, name, err);
+        if (rc == 0)
+                rc = read_document(f, err);
+        if (rc == 0 && without)
+                rc = leave_all_out(f, without, err);
+        if (rc)
+                framework_free(f);
+        return rc;
+}
+
+void framework_free(struct framework *f)
+{
+        json_decref(f->document);
+        *f = (struct framework){0};
+}
+
+/* ---- flags ---- */
+
+static uint64_t bit_of(const struct flag *flag)
+{
+        int count;
+        return UINT64_C(1) << (flag - flags_all(&count));
+}
+
+void framework_flags(struct options *o)
+{
+        const struct framework *f = o->framework;
+        o->of_framework = 0;
+        for (int i = 0; f && i < f->flag_count; i++) {
+                const struct framework_flag *has = &f->flags[i];
+                struct options changed = *o;
+                struct rv_error_info ignored;
+                if (f->terms[has->term].left_out || o->given & bit_of(has->flag) ||
+                    flag_parse(has->flag, &changed, has->text, &ignored) ||
+                    (flags_conflict(&changed) && !flags_conflict(o)))
+                        continue;
+                changed.given = o->given;
+                *o = changed;
+                o->of_framework |= bit_of(has->flag);
+        }
+}
+
+int framework_take(struct framework *f, struct options *o, struct rv_error_info *err)
+{
+        *f = (struct framework){0};
+        if (!o->like)
+                return o->without ? rv_fail(err, RV_EINPUT,
+                                            "--without %.64s leaves terms of a framework out: --like NAME is "
+                                            "missing",
+                                            o->without)
+                                  : 0;
+        const int rc = framework_load(f, o->like, o->without, err);
+        if (rc)
+                return rc;
+        o->framework = f;
+        framework_flags(o);
+        return 0;
+}
+
+void framework_write_flags(const struct options *o, bool left_out, char *text, size_t size)
+{
+        const struct framework *f = o->framework;
+        size_t used = 0;
+        text[0] = 0;
+        for (int i = 0; f && i < f->flag_count && used < size; i++) {
+                const struct framework_flag *has = &f->flags[i];
+                const bool taken = o->of_framework & bit_of(has->flag);
+                if (f->terms[has->term].left_out || taken == left_out)
+                        continue;
+                used += (size_t)snprintf(text + used, size - used, "%s--%s%s%s", used ? " " : "",
+                                         has->flag->name, has->text ? " " : "", has->text ? has->text : "");
+        }
+}
+
+void framework_write_terms(const struct framework *f, bool held, char *text, size_t size)
+{
+        size_t used = 0;
+        text[0] = 0;
+        for (int i = 0; i < f->term_count && used < size; i++)
+                if (f->terms[i].left_out != held)
+                        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
+                                                 f->terms[i].name);
+}
+
+json_t *framework_json(const struct options *o)
+{
+        const struct framework *f = o->framework;
+        char flags[FRAMEWORK_TEXT], others[FRAMEWORK_TEXT], terms[FRAMEWORK_TEXT], left[FRAMEWORK_TEXT];
+        framework_write_flags(o, false, flags, sizeof flags);
+        framework_write_flags(o, true, others, sizeof others);
+        framework_write_terms(f, true, terms, sizeof terms);
+        framework_write_terms(f, false, left, sizeof left);
+        return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "name", f->name, "path", f->path, "flags", flags,
+                         "flags_not_taken", others, "terms", terms, "terms_left_out", left);
+}
+
+/* ---- costs ---- */
+
+static bool holds(const struct framework *f, int term)
+{
+        return term >= 0 && !f->terms[term].left_out;
+}
+
+bool framework_prices(const struct framework *f)
+{
+        for (int i = 0; f && i < f->term_count; i++)
+                if (holds(f, i) && term_prices(f, i))
+                        return true;
+        return false;
+}
+
+static double elements_of(const struct framework_rule *rule, const struct kernel *k)
+{
+        const int64_t across = rule->width ? k->k : k->n;
+        return (double)k->batch * (double)k->m * (double)(across > 0 ? across : 1);
+}
+
+struct framework_cost framework_cost(const struct framework *f, const struct kernel *k)
+{
+        struct framework_cost cost = {0};
+        for (int i = 0; f && i < f->rule_count; i++) {
+                const struct framework_rule *rule = &f->rules[i];
+                if (rule->kind != k->kind || !holds(f, rule->term))
+                        continue;
+                const double bytes = elements_of(rule, k) *
+                                     (rule->elements * dtype_bytes((enum dtype)k->dtype) + rule->bytes);
+                cost.instead |= rule->instead;
+                cost.launches += rule->launches;
+                *(rule->launches ? &cost.bytes : &cost.within_bytes) += bytes;
+        }
+        return cost;
+}
+
+double framework_host_seconds(const struct framework *f, bool *eager)
+{
+        *eager = f && holds(f, f->eager_term);
+        return f && holds(f, f->host_term) ? f->host_seconds : 0;
+}
+
+/* The last that says it, so that a later term is of a more special GPU. */
+static double figure_of(const struct framework *f, const char *device, size_t member, double nothing)
+{
+        double figure = nothing;
+        for (int i = 0; f && i < f->figure_count; i++) {
+                const struct framework_figure *has = &f->figures[i];
+                const double value = *(const double *)((const char *)has + member);
+                if (value > 0 && holds(f, has->term) && strstr(device, has->gpu))
+                        figure = value;
+        }
+        return figure;
+}
+
+double framework_sustained_clock(const struct framework *f, const char *device)
+{
+        return figure_of(f, device, offsetof(struct framework_figure, sustained_clock), 1);
+}
+
+double framework_host_step(const struct framework *f, const char *device)
+{
+        return figure_of(f, device, offsetof(struct framework_figure, host_seconds_a_step), 0);
+}
+
+/* ---- memory ---- */
+
+/* Bytes for what a list of kernels makes: kept by a micro-batch, and held once. */
+struct beside {
+        double kept, held;
+};
+
+static struct beside beside_of(const struct framework *f, const struct kernel *kernels, int count)
+{
+        struct beside beside = {0};
+        for (int i = 0; i < count; i++)
+                for (int j = 0; j < f->rule_count; j++) {
+                        const struct framework_rule *rule = &f->rules[j];
+                        if (rule->kind != kernels[i].kind || !holds(f, rule->term))
+                                continue;
+                        beside.kept += elements_of(rule, &kernels[i]) * rule->kept_bytes;
+                        beside.held = fmax(beside.held, elements_of(rule, &kernels[i]) * rule->held_bytes);
+                }
+        return beside;
+}
+
+/* What the forward of some layers, and with `loss` the head's backward too, has beside; zeros where there is
+ * no memory to tell. */
+static struct beside beside_pass(const struct options *o, const struct stage *stage, bool loss)
+{
+        const struct work work = options_work(o);
+        struct beside beside = {0};
+        const int forward = workload_forward(&o->gpt, stage, &work, false, NULL);
+        const int all = forward + (loss ? workload_backward(&o->gpt, stage, &work, NULL) : 0);
+        struct kernel *kernels = malloc(((size_t)all + 1) * sizeof *kernels);
+        if (!kernels)
+                return beside;
+        workload_forward(&o->gpt, stage, &work, false, kernels);
+        if (loss)
+                workload_backward(&o->gpt, stage, &work, kernels + forward);
+        beside = beside_of(o->framework, kernels, all);
+        free(kernels);
+        return beside;
+}
+
+static bool keeps_memory(const struct framework *f)
+{
+        for (int i = 0; f && i < f->rule_count; i++)
+                if (holds(f, f->rules[i].term) && (f->rules[i].kept_bytes > 0 || f->rules[i].held_bytes > 0))
+                        return true;
+        return false;
+}
+
+/* Of a chunk: its blocks, of which a recomputed stage keeps what one has, while it runs again; the embedding;
+ * the head, whose loss may be part of its backward. */
+int64_t framework_memory(const struct options *o, const struct stage *stage, int slots)
+{
+        if (!keeps_memory(o->framework))
+                return 0;
+        struct stage chunk = partition_chunk(stage, 0), head = chunk;
+        const bool again = recompute_depth(o->recompute) >= recompute_depth(RECOMPUTE_FULL);
+        head.first = false;
+        head.layers = 0;
+        head.last = stage->last;
+        chunk.last = false;
+        chunk.layers = again && chunk.layers > 1 ? 1 : chunk.layers;
+        const struct beside blocks = beside_pass(o, &chunk, false);
+        const struct beside loss = stage->last ? beside_pass(o, &head, true) : (struct beside){0};
+        const double kept = again ? blocks.kept : slots * blocks.kept;
+        return (int64_t)(kept + slots * loss.kept + fmax(blocks.held, loss.held));
+}

@@ -1,0 +1,131 @@
+/* How a framework runs a model, as data: a JSON in runtime/plan/frameworks with a source for every fact.
+ *
+ * A framework is a list of terms, each with a name, a sentence, and a source (or the word that it is an
+ * assumption). A term may say which flags of a plan the framework has by default, by which further bytes or
+ * instead of which kernels it computes what a kernel of ours does, what launches cost its host, what it keeps
+ * in memory beside, and two figures of a kind of GPU. Any of them can be left out (--without), so that what
+ * each does to a prediction can be seen.
+ *
+ * `ranvier simulate --like NAME` calls framework_take after the command line was parsed; sweep and validate
+ * do for every plan. The pointer in struct options is then all that pricing (runtime/engine/price.c) and
+ * memory (options_memory) need. A training has no framework: it is ranvier's own. */
+#ifndef RANVIER_RUNTIME_PLAN_FRAMEWORK_H
+#define RANVIER_RUNTIME_PLAN_FRAMEWORK_H
+
+#include "runtime/plan/flags.h"
+
+#include <jansson.h>
+
+enum {
+        FRAMEWORK_TERMS = 24,
+        FRAMEWORK_RULES = 96,
+        FRAMEWORK_FLAGS = 32,
+        FRAMEWORK_FIGURES = 16,
+        FRAMEWORK_TEXT = 640 /* room for what framework_write_... write */
+};
+
+/* What is launched for a kernel of a kind, beside it or instead of it. */
+struct framework_rule {
+        int term;
+        enum kernel_kind kind;
+        bool instead;
+        /* By how many launches; 0: within the kernel itself, whose bytes become more. */
+        int launches;
+        /* Moved for each element of the kernel's matrix (batch x m x n; a flat array's m): elements of the
+         * format of tensors, and bytes whatever that is. */
+        double elements, bytes;
+        /* The matrix is (m, k), as of attention's queries, not (m, n). */
+        bool width;
+        /* Bytes of memory for each element of it: kept by each micro-batch from its forward to its backward,
+         * and held once while a pass runs. */
+        double kept_bytes, held_bytes;
+};
+
+struct framework {
+        char name[64], path[1024];
+        json_t *document; /* the file, for its texts; owned */
+        struct framework_term {
+                const char *name; /* of the document */
+                bool left_out;
+        } terms[FRAMEWORK_TERMS];
+        int term_count;
+        struct framework_rule rules[FRAMEWORK_RULES];
+        int rule_count;
+        /* Flags of a plan, in the order in which they are tried. */
+        struct framework_flag {
+                int term;
+                const struct flag *flag;
+                const char *text; /* of the document */
+        } flags[FRAMEWORK_FLAGS];
+        int flag_count;
+        /* Seconds that the host needs to launch a kernel, and whether passes are launched kernel by kernel
+         * and not as graphs; of which terms these are. */
+        double host_seconds;
+        int host_term, eager_term; /* -1: no term says it */
+        /* What was fitted or cited for a kind of GPU, whose profile's device has `gpu` in its name. */
+        struct framework_figure {
+                int term;
+                const char *gpu;                             /* of the document */
+                double sustained_clock, host_seconds_a_step; /* 0: not said */
+        } figures[FRAMEWORK_FIGURES];
+        int figure_count;
+};
+
+/* Reads the framework of that name, or one of its aliases, or a file whose name has a slash or ends in .json.
+ * `without` (NULL: nothing) names terms to leave out, between commas; "kernels" stands for all that change
+ * prices. RV_EINPUT says where, what was found and what would be right; an unknown name is told the nearest
+ * ones. The caller calls framework_free; after an error there is nothing to free. */
+int framework_load(struct framework *framework, const char *name, const char *without,
+                   struct rv_error_info *err);
+void framework_free(struct framework *framework);
+
+/* Writes the names of all frameworks that come with the program, sorted, as one line. Returns `line`. */
+char *framework_list(char *line, size_t size);
+
+/* Loads options->like into `framework`, if it is given, and sets options->framework and its flags
+ * (framework_flags). Without --like, --without is RV_EINPUT. `framework` must live as long as the options do,
+ * and is the caller's to free (zeros are nothing to free), after an error too. */
+int framework_take(struct framework *framework, struct options *options, struct rv_error_info *err);
+
+/* Gives a plan the flags of its framework that were not given otherwise (options->given). One that does not
+ * go together with the rest of the plan is left out. options->of_framework then has the bits of those that
+ * came from it. Does nothing for a plan without one. */
+void framework_flags(struct options *options);
+
+/* Writes the flags that a plan has from its framework, as "--p2p blocking --order replicas", or, with
+ * `left_out`, those that it has not because they were given otherwise or do not go with it. */
+void framework_write_flags(const struct options *options, bool left_out, char *text, size_t size);
+
+/* Writes the names of the terms that hold, or of those that are left out, between commas. */
+void framework_write_terms(const struct framework *framework, bool held, char *text, size_t size);
+
+/* Returns what a report says of a plan's framework: its name, its terms, and its flags. The caller owns it. */
+json_t *framework_json(const struct options *options);
+
+/* Whether it changes what any kernel, launch or batch takes. */
+bool framework_prices(const struct framework *framework);
+
+/* What a framework does for a kernel. */
+struct framework_cost {
+        bool instead; /* of the kernel itself */
+        /* Bytes moved by the kernel itself beside its own, and by `launches` further kernels. */
+        double within_bytes, bytes;
+        int launches;
+};
+/* Returns it; zeros for no framework (NULL). */
+struct framework_cost framework_cost(const struct framework *framework, const struct kernel *kernel);
+
+/* Returns the seconds that the host needs to launch a kernel; 0: nothing is said. `eager` becomes whether
+ * passes are launched kernel by kernel. */
+double framework_host_seconds(const struct framework *framework, bool *eager);
+
+/* Return the figures of a device by its name: the factor of the clock that a training holds over that of the
+ * profile's measurements (1: nothing is said), and seconds that the host adds to every batch. */
+double framework_sustained_clock(const struct framework *framework, const char *device);
+double framework_host_step(const struct framework *framework, const char *device);
+
+/* Returns the bytes of device memory that it has beside the program's on the ranks at position `stage` of a
+ * pipeline, with so many micro-batches stored (memory_plan.slots). */
+int64_t framework_memory(const struct options *options, const struct stage *stage, int slots);
+
+#endif

@@ -1,0 +1,127 @@
+#define _DEFAULT_SOURCE /* strsep */
+#include "sim/world/frameworks.h"
+
+#include "runtime/base/command_line.h"
+#include "runtime/base/file.h"
+#include "runtime/plan/framework.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const char documentation[] =
+        "Lists the frameworks that a prediction can be like (--like), or shows one: its terms, in the order in "
+        "which they are applied, each with its source.\v"
+        "  ranvier frameworks megatron\n"
+        "  ranvier simulate llama3-8b ... --like torchtitan --without launches\n";
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+        const char **name = state->input;
+        if (key != ARGP_KEY_ARG)
+                return ARGP_ERR_UNKNOWN;
+        if (!*name) {
+                *name = text;
+                return 0;
+        }
+        rv_fail(command_line_error(state), RV_EINPUT, "'%.80s' is one word too many: one FRAMEWORK", text);
+        return EINVAL;
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+        return json_string_value(json_object_get(object, key));
+}
+
+/* A text in lines of a terminal, each after some blanks. */
+static void print_wrapped(const char *before, const char *text)
+{
+        enum { LINE = 110, INDENT = 13 };
+        int column = printf("%-*s", INDENT, before);
+        for (const char *at = text; *at;) {
+                const int word = (int)strcspn(at, " "), blanks = (int)strspn(at + word, " ");
+                if (column > INDENT && column + 1 + word > LINE)
+                        column = printf("\n%*s", INDENT, "") - 1;
+                column += printf("%s%.*s", column > INDENT ? " " : "", word, at);
+                at += word + blanks;
+        }
+        printf("\n");
+}
+
+static void print_flags(const json_t *flags)
+{
+        const char *name;
+        json_t *value;
+        char text[512] = "";
+        json_object_foreach((json_t *)flags, name, value)
+        {
+                const char *given = json_string_value(value);
+                snprintf(text + strlen(text), sizeof text - strlen(text), "%s--%s%s%s", text[0] ? " " : "",
+                         name, given ? " " : "", given ? given : "");
+        }
+        if (text[0])
+                print_wrapped("  flags", text);
+}
+
+static void print_term(const json_t *term)
+{
+        static const char *const origins[][2] = {
+                {"source", "  source"}, {"assumption", "  assumed"}, {"fitted_on", "  fitted on"}};
+        printf("\n");
+        print_wrapped(text_of(term, "name"), "");
+        print_wrapped("", text_of(term, "says"));
+        print_flags(json_object_get(term, "flags"));
+        for (size_t i = 0; i < sizeof origins / sizeof *origins; i++)
+                if (text_of(term, origins[i][0]))
+                        print_wrapped(origins[i][1], text_of(term, origins[i][0]));
+}
+
+static int show(const char *name, struct rv_error_info *err)
+{
+        struct framework framework;
+        const int rc = framework_load(&framework, name, NULL, err);
+        if (rc)
+                return rc;
+        const json_t *terms = json_object_get(framework.document, "terms");
+        printf("%s: %s\n", framework.name, text_of(framework.document, "title"));
+        for (size_t i = 0; i < json_array_size(terms); i++)
+                print_term(json_array_get(terms, i));
+        framework_free(&framework);
+        return 0;
+}
+
+static int list(struct rv_error_info *err)
+{
+        char names[512], *rest = framework_list(names, sizeof names);
+        int rc = 0;
+        for (char *name; rc == 0 && (name = strsep(&rest, " "));) {
+                struct framework framework;
+                rc = framework_load(&framework, name, NULL, err);
+                if (rc)
+                        break;
+                const json_t *aliases = json_object_get(framework.document, "aliases");
+                printf("%-20s %s", framework.name, text_of(framework.document, "title"));
+                for (size_t i = 0; i < json_array_size(aliases); i++)
+                        printf("%s%s", i ? ", " : " (also: ", json_string_value(json_array_get(aliases, i)));
+                printf("%s\n", json_array_size(aliases) ? ")" : "");
+                framework_free(&framework);
+        }
+        return rc;
+}
+
+int frameworks_main(int argc, char **argv)
+{
+        struct rv_error_info err = {.code = RV_OK};
+        const struct argp argp = {NULL, parse_option, "[FRAMEWORK]", documentation, NULL, NULL, NULL};
+        const char *name = NULL;
+        int rc = command_line_parse(&argp, argc, argv, &name, false, &err);
+        if (rc == COMMAND_LINE_DONE)
+                return 0;
+        if (rc == 0)
+                rc = name ? show(name, &err) : list(&err);
+        if (rc == 0)
+                rc = file_check_printed(&err);
+        if (rc == 0)
+                return 0;
+        fprintf(stderr, "ranvier frameworks: %s\n", err.sentence);
+        return rv_exit_status(&err);
+}

@@ -98,9 +98,8 @@ static int add_rule(const struct reader *r, struct framework_rule rule, const ch
 
 static int read_rule(const struct reader *r, const json_t *object)
 {
-        static const char *const keys[] = {"of",    "instead",    "launches",   "elements",
-                                           "bytes", "kept_bytes", "held_bytes", "width",
-                                           NULL};
+        static const char *const keys[] = {"of",         "instead",    "accumulating", "launches", "elements",
+                                           "bytes",      "kept_bytes", "held_bytes",   "width",    NULL};
         struct framework_rule rule = {.term = r->f->term_count, .launches = 1};
         const json_t *of = json_object_get(object, "of");
         double launches = 1;
@@ -120,6 +119,7 @@ static int read_rule(const struct reader *r, const json_t *object)
         rule.launches = (int)fmin(launches, 1000);
         rule.instead = is_true(object, "instead");
         rule.width = is_true(object, "width");
+        rule.accumulating = is_true(object, "accumulating");
         if (rc == 0 && rule.instead && rule.launches == 0)
                 rc = wrong_term(r, "is instead of a kernel, by no launch");
         for (size_t i = 0; rc == 0 && i < json_array_size(of); i++)
@@ -154,6 +154,15 @@ static int read_flags(const struct reader *r, const json_t *term)
 {
         const char *name;
         json_t *value;
+        const struct flag *when = NULL;
+        const char *when_text = NULL;
+        json_object_foreach(json_object_get(term, "when"), name, value)
+        {
+                when = find_flag(name);
+                when_text = json_string_value(value);
+                if (!when || !when_text)
+                        return wrong_term(r, "has a 'when' that is no flag with a text");
+        }
         json_object_foreach(json_object_get(term, "flags"), name, value)
         {
                 const struct flag *flag = find_flag(name);
@@ -175,7 +184,8 @@ static int read_flags(const struct reader *r, const json_t *term)
                 if (r->f->flag_count == FRAMEWORK_FLAGS)
                         return wrong_term(r, "has more flags than there is room for");
                 r->f->flags[r->f->flag_count++] =
-                        (struct framework_flag){r->f->term_count, flag, json_string_value(value)};
+                        (struct framework_flag){r->f->term_count, flag, json_string_value(value),
+                                                .when = when, .when_text = when_text};
         }
         return 0;
 }
@@ -198,11 +208,14 @@ static int read_figure(const struct reader *r, const json_t *term)
         int rc = read_number(r, term, "sustained_clock", &figure.sustained_clock);
         if (rc == 0)
                 rc = read_number(r, term, "host_seconds_a_step", &figure.host_seconds_a_step);
-        const bool any = figure.sustained_clock > 0 || figure.host_seconds_a_step > 0;
+        if (rc == 0)
+                rc = read_number(r, term, "unaligned_flops_per_second", &figure.unaligned_flops_per_second);
+        const bool any = figure.sustained_clock > 0 || figure.host_seconds_a_step > 0 ||
+                         figure.unaligned_flops_per_second > 0;
         if (rc || (!any && !gpu))
                 return rc;
         if (!any || !gpu)
-                return wrong_term(r, "must say of which 'gpu' its sustained_clock or host_seconds_a_step is");
+                return wrong_term(r, "must say of which 'gpu' a figure is, and which figure");
         if (f->figure_count == FRAMEWORK_FIGURES)
                 return wrong_term(r, "has more figures than there is room for");
         f->figures[f->figure_count++] = figure;
@@ -227,7 +240,7 @@ static int read_term(struct reader *r, const json_t *term)
         static const char *const keys[] = {
                 "name",  "says",   "source",          "assumption",         "fitted_on",
                 "flags", "kernels", "eager",           "host_seconds_a_kernel", "gpu",
-                "sustained_clock", "host_seconds_a_step", NULL};
+                "sustained_clock", "host_seconds_a_step", "unaligned_flops_per_second", "when", NULL};
         struct framework *f = r->f;
         r->term = json_string_value(json_object_get(term, "name"));
         if (!r->term || strcspn(r->term, ", ") != strlen(r->term) || strcmp(r->term, "kernels") == 0)
@@ -394,6 +407,12 @@ static uint64_t bit_of(const struct flag *flag)
         return UINT64_C(1) << (flag - flags_all(&count));
 }
 
+static bool is_when(const struct framework_flag *has, const struct options *o)
+{
+        char text[FLAG_TEXT];
+        return !has->when || strcmp(flag_write(has->when, o, text), has->when_text) == 0;
+}
+
 void framework_flags(struct options *o)
 {
         const struct framework *f = o->framework;
@@ -402,7 +421,7 @@ void framework_flags(struct options *o)
                 const struct framework_flag *has = &f->flags[i];
                 struct options changed = *o;
                 struct rv_error_info ignored;
-                if (f->terms[has->term].left_out || o->given & bit_of(has->flag) ||
+                if (f->terms[has->term].left_out || o->given & bit_of(has->flag) || !is_when(has, o) ||
                     flag_parse(has->flag, &changed, has->text, &ignored) ||
                     (flags_conflict(&changed) && !flags_conflict(o)))
                         continue;
@@ -437,7 +456,7 @@ void framework_write_flags(const struct options *o, bool left_out, char *text, s
         for (int i = 0; f && i < f->flag_count && used < size; i++) {
                 const struct framework_flag *has = &f->flags[i];
                 const bool taken = o->of_framework & bit_of(has->flag);
-                if (f->terms[has->term].left_out || taken == left_out)
+                if (f->terms[has->term].left_out || taken == left_out || (left_out && !is_when(has, o)))
                         continue;
                 used += (size_t)snprintf(text + used, size - used, "%s--%s%s%s", used ? " " : "",
                                          has->flag->name, has->text ? " " : "", has->text ? has->text : "");
@@ -492,7 +511,7 @@ struct framework_cost framework_cost(const struct framework *f, const struct ker
         struct framework_cost cost = {0};
         for (int i = 0; f && i < f->rule_count; i++) {
                 const struct framework_rule *rule = &f->rules[i];
-                if (rule->kind != k->kind || !holds(f, rule->term))
+                if (rule->kind != k->kind || !holds(f, rule->term) || (rule->accumulating && !k->accumulate))
                         continue;
                 const double bytes = elements_of(rule, k) *
                                      (rule->elements * dtype_bytes((enum dtype)k->dtype) + rule->bytes);
@@ -530,6 +549,20 @@ double framework_sustained_clock(const struct framework *f, const char *device)
 double framework_host_step(const struct framework *f, const char *device)
 {
         return figure_of(f, device, offsetof(struct framework_figure, host_seconds_a_step), 0);
+}
+
+static bool is_aligned(const struct kernel *k)
+{
+        enum { ALIGNED = 8 };
+        return k->m % ALIGNED == 0 && k->n % ALIGNED == 0 && k->k % ALIGNED == 0;
+}
+
+double framework_least_seconds(const struct framework *f, const char *device, const struct kernel *k)
+{
+        const double rate =
+                f ? figure_of(f, device, offsetof(struct framework_figure, unaligned_flops_per_second), 0) : 0;
+        const bool product = kernel_descriptor(k->kind)->products > 0;
+        return rate > 0 && product && k->dtype != DTYPE_FP32 && !is_aligned(k) ? kernel_flops(k) / rate : 0;
 }
 
 /* ---- memory ---- */

@@ -29,6 +29,8 @@ struct framework_rule {
         int term;
         enum kernel_kind kind;
         bool instead;
+        /* Only where the kernel adds to its output, as products that make gradients of weights do. */
+        bool accumulating;
         /* By how many launches; 0: within the kernel itself, whose bytes become more. */
         int launches;
         /* Moved for each element of the kernel's matrix (batch x m x n; a flat array's m): elements of the
@@ -56,6 +58,9 @@ struct framework {
                 int term;
                 const struct flag *flag;
                 const char *text; /* of the document */
+                /* Only for plans in which another flag has this value; NULL: for all. */
+                const struct flag *when;
+                const char *when_text;
         } flags[FRAMEWORK_FLAGS];
         int flag_count;
         /* Seconds that the host needs to launch a kernel, and whether passes are launched kernel by kernel
@@ -67,6 +72,8 @@ struct framework {
                 int term;
                 const char *gpu;                             /* of the document */
                 double sustained_clock, host_seconds_a_step; /* 0: not said */
+                /* What products reach at most if a side of one of their matrices is no multiple of 8. */
+                double unaligned_flops_per_second;
         } figures[FRAMEWORK_FIGURES];
         int figure_count;
 };
@@ -120,9 +127,12 @@ struct framework_cost framework_cost(const struct framework *framework, const st
 double framework_host_seconds(const struct framework *framework, bool *eager);
 
 /* Return the figures of a device by its name: the factor of the clock that a training holds over that of the
- * profile's measurements (1: nothing is said), and seconds that the host adds to every batch. */
+ * profile's measurements (1: nothing is said); seconds that the host adds to every batch; and the seconds that
+ * a product takes at least, because it is not of multiples of 8 (0: it is, or nothing is said). */
 double framework_sustained_clock(const struct framework *framework, const char *device);
 double framework_host_step(const struct framework *framework, const char *device);
+double framework_least_seconds(const struct framework *framework, const char *device,
+                               const struct kernel *kernel);
 
 /* Returns the bytes of device memory that it has beside the program's on the ranks at position `stage` of a
  * pipeline, with so many micro-batches stored (memory_plan.slots). */

@@ -37,7 +37,8 @@ struct kind {
         const struct profile_load *load;
         const struct price_nudge *nudge;
         struct workloads *workloads;
-        double sustained_clock; /* of the plan's framework; 1: it says none */
+        const struct framework *framework; /* of the plan, or NULL */
+        double sustained_clock;            /* which it says; 1: none */
 };
 
 static int price_kernel(void *context, struct price *price, struct rv_error_info *err)
@@ -51,6 +52,9 @@ static int price_kernel(void *context, struct price *price, struct rv_error_info
                 return rc;
         if (kernel_descriptor(price->kernel.kind)->products > 0)
                 price->seconds /= kind->sustained_clock;
+        price->seconds = fmax(price->seconds, framework_least_seconds(kind->framework,
+                                                                      kind->profile->device.name,
+                                                                      &price->kernel));
         if (kind->nudge)
                 price->seconds *= kind->nudge->factor(kind->nudge->context, PRICE_KERNEL, &price->kernel, 0);
         price->measured = source == PROFILE_POINT;
@@ -100,7 +104,8 @@ static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct 
                 const struct profile *profile = machine_profile(m, i);
                 const struct kind kind = {
                         m,         profile, machine_load(m, i), nudge,
-                        workloads, framework_sustained_clock(c->options->framework, profile->device.name)};
+                        workloads, c->options->framework,
+                        framework_sustained_clock(c->options->framework, profile->device.name)};
                 rc = price_kind(&kind, c->options, i ? &c->other_prices[i - 1] : &c->prices, err);
         }
         return rc;

@@ -72,13 +72,15 @@ static int read_plan(struct run *run, struct rv_error_info *err)
 
 enum { MAX_BYTES_LOG2 = 60 };
 
-/* Categories that reports of version 0.1.0 did not have yet may be missing, and are then 0. */
+/* Categories that reports of version 0.1.0 did not have yet, and a framework's, may be missing, and are then 0.
+ */
 static int read_categories(struct run *run, const json_t *categories, enum memory_space space,
                            struct rv_error_info *err)
 {
         for (int c = 0; c < MEMORY_CATEGORIES; c++) {
                 const char *name = memory_category_name((enum memory_category)c);
-                if ((c == MEMORY_MASTER || c == MEMORY_BUCKETS) && !json_object_get(categories, name))
+                if ((c == MEMORY_MASTER || c == MEMORY_BUCKETS || c == MEMORY_FRAMEWORK) &&
+                    !json_object_get(categories, name))
                         continue;
                 int rc = file_need_int(run->path, categories, name, 0, INT64_C(1) << MAX_BYTES_LOG2,
                                        &run->bytes.in[space][c], err);

@@ -8,3 +8,6 @@ $(BUILD)/tests/test_report: $(call obj,tests/unit/test_report.c) $(call lib,engi
 TESTS += test_capacity
 $(BUILD)/tests/test_capacity: $(call obj,tests/unit/test_capacity.c) $(call lib,engine core models base)
 	$(TEST_LINK)
+TESTS += test_framework
+$(BUILD)/tests/test_framework: $(call obj,tests/unit/test_framework.c) $(call lib,engine core models base)
+	$(TEST_LINK)

@@ -15,3 +15,4 @@ $(BUILD)/tests/test_price: $(call obj,tests/unit/test_price.c) $(call lib,sim en
 TESTS += test_paper_batch
 $(BUILD)/tests/test_paper_batch: $(call obj,tests/unit/test_paper_batch.c tests/paper/plans.c) $(call lib,sim engine core profile models base)
 	$(TEST_LINK) $(SIMGRID_LIBS)
+SCRIPT_TESTS += tests/cli/frameworks.py

@@ -7,8 +7,7 @@ static const char *const names[MEMORY_CATEGORIES] = {
         [MEMORY_MASTER] = "master",     [MEMORY_OPTIMIZER] = "optimizer",
         [MEMORY_BUCKETS] = "buckets",   [MEMORY_ACTIVATIONS] = "activations",
         [MEMORY_MESSAGES] = "messages", [MEMORY_WORKSPACE] = "workspace",
-        [MEMORY_TOKENS] = "tokens",
-        [MEMORY_FRAMEWORK] = "framework",
+        [MEMORY_TOKENS] = "tokens",     [MEMORY_FRAMEWORK] = "framework",
 };
 
 const char *memory_category_name(enum memory_category category)

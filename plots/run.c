@@ -72,7 +72,8 @@ static int read_plan(struct run *run, struct rv_error_info *err)
 
 enum { MAX_BYTES_LOG2 = 60 };
 
-/* Categories that reports of version 0.1.0 did not have yet, and a framework's, may be missing, and are then 0.
+/* Categories that reports of version 0.1.0 did not have yet, and a framework's, may be missing, and are then
+ * 0.
  */
 static int read_categories(struct run *run, const json_t *categories, enum memory_space space,
                            struct rv_error_info *err)

@@ -107,9 +107,9 @@ const struct flag *flags_all(int *count);
 /* Returns the row of a name, which must exist (an assert). */
 const struct flag *flag_named(const char *name);
 
-/* Parses a value as the command line gives it and stores it in the options, whose `given` gets the flag's bit.
- * A switch becomes true, and `text` is not looked at. Returns 0, or a negative rv_error with a sentence that names the flag, what was found and
- * what would be right. Conflicts are not looked for. */
+/* Parses a value as the command line gives it and stores it in the options, whose `given` gets the flag's
+ * bit. A switch becomes true, and `text` is not looked at. Returns 0, or a negative rv_error with a sentence
+ * that names the flag, what was found and what would be right. Conflicts are not looked for. */
 int flag_parse(const struct flag *, struct options *, const char *text, struct rv_error_info *err);
 
 /* Writes the value of a flag as the command line takes it, or "yes" or "no" for a switch. Returns `text`. */

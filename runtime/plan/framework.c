@@ -1,12 +1,10 @@
-#define _DEFAULT_SOURCE /* strsep, strcasestr */
-#define _GNU_SOURCE
+#define _DEFAULT_SOURCE /* strsep */
 #include "runtime/plan/framework.h"
 
 #include "models/workload.h"
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,8 +96,8 @@ static int add_rule(const struct reader *r, struct framework_rule rule, const ch
 
 static int read_rule(const struct reader *r, const json_t *object)
 {
-        static const char *const keys[] = {"of",         "instead",    "accumulating", "launches", "elements",
-                                           "bytes",      "kept_bytes", "held_bytes",   "width",    NULL};
+        static const char *const keys[] = {"of",    "instead",    "accumulating", "launches", "elements",
+                                           "bytes", "kept_bytes", "held_bytes",   "width",    NULL};
         struct framework_rule rule = {.term = r->f->term_count, .launches = 1};
         const json_t *of = json_object_get(object, "of");
         double launches = 1;
@@ -200,18 +198,23 @@ static int read_launches(const struct reader *r, const json_t *term)
         return read_number(r, term, "host_seconds_a_kernel", &f->host_seconds);
 }
 
+static const char *const value_names[FRAMEWORK_VALUES] = {
+        [FRAMEWORK_SUSTAINED_CLOCK] = "sustained_clock",
+        [FRAMEWORK_HOST_SECONDS_A_STEP] = "host_seconds_a_step",
+        [FRAMEWORK_UNALIGNED_FLOPS_PER_SECOND] = "unaligned_flops_per_second",
+};
+
 static int read_figure(const struct reader *r, const json_t *term)
 {
         struct framework *f = r->f;
         const char *gpu = json_string_value(json_object_get(term, "gpu"));
         struct framework_figure figure = {.term = f->term_count, .gpu = gpu};
-        int rc = read_number(r, term, "sustained_clock", &figure.sustained_clock);
-        if (rc == 0)
-                rc = read_number(r, term, "host_seconds_a_step", &figure.host_seconds_a_step);
-        if (rc == 0)
-                rc = read_number(r, term, "unaligned_flops_per_second", &figure.unaligned_flops_per_second);
-        const bool any = figure.sustained_clock > 0 || figure.host_seconds_a_step > 0 ||
-                         figure.unaligned_flops_per_second > 0;
+        bool any = false;
+        int rc = 0;
+        for (int i = 0; rc == 0 && i < FRAMEWORK_VALUES; i++) {
+                rc = read_number(r, term, value_names[i], &figure.values[i]);
+                any |= figure.values[i] > 0;
+        }
         if (rc || (!any && !gpu))
                 return rc;
         if (!any || !gpu)
@@ -231,16 +234,28 @@ static int check_source(const struct reader *r, const json_t *term)
                 found += json_is_string(json_object_get(term, kinds[i]));
         if (!json_is_string(json_object_get(term, "says")))
                 return wrong_term(r, "does not say in a sentence what it is ('says')");
-        return found ? 0 : wrong_term(r, "has neither a 'source' nor an 'assumption' nor what it is "
-                                         "'fitted_on'");
+        return found ? 0
+                     : wrong_term(r, "has neither a 'source' nor an 'assumption' nor what it is "
+                                     "'fitted_on'");
 }
 
 static int read_term(struct reader *r, const json_t *term)
 {
-        static const char *const keys[] = {
-                "name",  "says",   "source",          "assumption",         "fitted_on",
-                "flags", "kernels", "eager",           "host_seconds_a_kernel", "gpu",
-                "sustained_clock", "host_seconds_a_step", "unaligned_flops_per_second", "when", NULL};
+        static const char *const keys[] = {"name",
+                                           "says",
+                                           "source",
+                                           "assumption",
+                                           "fitted_on",
+                                           "flags",
+                                           "kernels",
+                                           "eager",
+                                           "host_seconds_a_kernel",
+                                           "gpu",
+                                           "sustained_clock",
+                                           "host_seconds_a_step",
+                                           "unaligned_flops_per_second",
+                                           "when",
+                                           NULL};
         struct framework *f = r->f;
         r->term = json_string_value(json_object_get(term, "name"));
         if (!r->term || strcspn(r->term, ", ") != strlen(r->term) || strcmp(r->term, "kernels") == 0)
@@ -365,8 +380,8 @@ static int leave_out(struct framework *f, const char *word, struct rv_error_info
                 snprintf(names + strlen(names), sizeof names - strlen(names), " %s", f->terms[i].name);
         }
         return found ? 0
-                     : rv_fail(err, RV_EINPUT, "--without: %s has no term '%.40s'%s%s; it has %.320s", f->name,
-                               word, nearest.known ? "; the nearest is " : "",
+                     : rv_fail(err, RV_EINPUT, "--without: %s has no term '%.40s'%s%s; it has %.320s",
+                               f->name, word, nearest.known ? "; the nearest is " : "",
                                nearest.known ? nearest.known : "", names);
 }
 
@@ -529,26 +544,26 @@ double framework_host_seconds(const struct framework *f, bool *eager)
 }
 
 /* The last that says it, so that a later term is of a more special GPU. */
-static double figure_of(const struct framework *f, const char *device, size_t member, double nothing)
+static double figure_of(const struct framework *f, const char *device, enum framework_value which,
+                        double nothing)
 {
         double figure = nothing;
         for (int i = 0; f && i < f->figure_count; i++) {
                 const struct framework_figure *has = &f->figures[i];
-                const double value = *(const double *)((const char *)has + member);
-                if (value > 0 && holds(f, has->term) && strstr(device, has->gpu))
-                        figure = value;
+                if (has->values[which] > 0 && holds(f, has->term) && strstr(device, has->gpu))
+                        figure = has->values[which];
         }
         return figure;
 }
 
 double framework_sustained_clock(const struct framework *f, const char *device)
 {
-        return figure_of(f, device, offsetof(struct framework_figure, sustained_clock), 1);
+        return figure_of(f, device, FRAMEWORK_SUSTAINED_CLOCK, 1);
 }
 
 double framework_host_step(const struct framework *f, const char *device)
 {
-        return figure_of(f, device, offsetof(struct framework_figure, host_seconds_a_step), 0);
+        return figure_of(f, device, FRAMEWORK_HOST_SECONDS_A_STEP, 0);
 }
 
 static bool is_aligned(const struct kernel *k)
@@ -559,8 +574,7 @@ static bool is_aligned(const struct kernel *k)
 
 double framework_least_seconds(const struct framework *f, const char *device, const struct kernel *k)
 {
-        const double rate =
-                f ? figure_of(f, device, offsetof(struct framework_figure, unaligned_flops_per_second), 0) : 0;
+        const double rate = f ? figure_of(f, device, FRAMEWORK_UNALIGNED_FLOPS_PER_SECOND, 0) : 0;
         const bool product = kernel_descriptor(k->kind)->products > 0;
         return rate > 0 && product && k->dtype != DTYPE_FP32 && !is_aligned(k) ? kernel_flops(k) / rate : 0;
 }

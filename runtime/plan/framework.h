@@ -43,6 +43,15 @@ struct framework_rule {
         double kept_bytes, held_bytes;
 };
 
+/* Figures of a kind of GPU. The last is what products reach at most if a side of one of their matrices is no
+ * multiple of 8. */
+enum framework_value {
+        FRAMEWORK_SUSTAINED_CLOCK,
+        FRAMEWORK_HOST_SECONDS_A_STEP,
+        FRAMEWORK_UNALIGNED_FLOPS_PER_SECOND,
+        FRAMEWORK_VALUES
+};
+
 struct framework {
         char name[64], path[1024];
         json_t *document; /* the file, for its texts; owned */
@@ -70,10 +79,8 @@ struct framework {
         /* What was fitted or cited for a kind of GPU, whose profile's device has `gpu` in its name. */
         struct framework_figure {
                 int term;
-                const char *gpu;                             /* of the document */
-                double sustained_clock, host_seconds_a_step; /* 0: not said */
-                /* What products reach at most if a side of one of their matrices is no multiple of 8. */
-                double unaligned_flops_per_second;
+                const char *gpu;                 /* of the document */
+                double values[FRAMEWORK_VALUES]; /* 0: not said */
         } figures[FRAMEWORK_FIGURES];
         int figure_count;
 };
@@ -106,7 +113,8 @@ void framework_write_flags(const struct options *options, bool left_out, char *t
 /* Writes the names of the terms that hold, or of those that are left out, between commas. */
 void framework_write_terms(const struct framework *framework, bool held, char *text, size_t size);
 
-/* Returns what a report says of a plan's framework: its name, its terms, and its flags. The caller owns it. */
+/* Returns what a report says of a plan's framework: its name, its terms, and its flags. The caller owns it.
+ */
 json_t *framework_json(const struct options *options);
 
 /* Whether it changes what any kernel, launch or batch takes. */
@@ -127,8 +135,8 @@ struct framework_cost framework_cost(const struct framework *framework, const st
 double framework_host_seconds(const struct framework *framework, bool *eager);
 
 /* Return the figures of a device by its name: the factor of the clock that a training holds over that of the
- * profile's measurements (1: nothing is said); seconds that the host adds to every batch; and the seconds that
- * a product takes at least, because it is not of multiples of 8 (0: it is, or nothing is said). */
+ * profile's measurements (1: nothing is said); seconds that the host adds to every batch; and the seconds
+ * that a product takes at least, because it is not of multiples of 8 (0: it is, or nothing is said). */
 double framework_sustained_clock(const struct framework *framework, const char *device);
 double framework_host_step(const struct framework *framework, const char *device);
 double framework_least_seconds(const struct framework *framework, const char *device,

@@ -88,8 +88,8 @@ struct options {
         /* Auto counts as direct until options_choose_routes has settled it. */
         enum route messages, allreduce;
         const char *report, *trace; /* files to write; NULL: none */
-        /* Of a prediction: the framework that it is like, and what of that is left out; NULL: as written. And,
-         * once framework_take has read it, the framework itself, which is the caller's. */
+        /* Of a prediction: the framework that it is like, and what of that is left out; NULL: as written.
+         * And, once framework_take has read it, the framework itself, which is the caller's. */
         const char *like, *without;
         const struct framework *framework;
         /* Of all flags, by their place in flags_all: those that were parsed, and those that the framework

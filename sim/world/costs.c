@@ -52,9 +52,9 @@ static int price_kernel(void *context, struct price *price, struct rv_error_info
                 return rc;
         if (kernel_descriptor(price->kernel.kind)->products > 0)
                 price->seconds /= kind->sustained_clock;
-        price->seconds = fmax(price->seconds, framework_least_seconds(kind->framework,
-                                                                      kind->profile->device.name,
-                                                                      &price->kernel));
+        price->seconds =
+                fmax(price->seconds,
+                     framework_least_seconds(kind->framework, kind->profile->device.name, &price->kernel));
         if (kind->nudge)
                 price->seconds *= kind->nudge->factor(kind->nudge->context, PRICE_KERNEL, &price->kernel, 0);
         price->measured = source == PROFILE_POINT;
@@ -103,8 +103,12 @@ static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct 
         for (int i = 0; rc == 0 && i < m->kinds; i++) {
                 const struct profile *profile = machine_profile(m, i);
                 const struct kind kind = {
-                        m,         profile, machine_load(m, i), nudge,
-                        workloads, c->options->framework,
+                        m,
+                        profile,
+                        machine_load(m, i),
+                        nudge,
+                        workloads,
+                        c->options->framework,
                         framework_sustained_clock(c->options->framework, profile->device.name)};
                 rc = price_kind(&kind, c->options, i ? &c->other_prices[i - 1] : &c->prices, err);
         }

@@ -8,11 +8,11 @@
 #include <errno.h>
 #include <string.h>
 
-static const char documentation[] =
-        "Lists the frameworks that a prediction can be like (--like), or shows one: its terms, in the order in "
-        "which they are applied, each with its source.\v"
-        "  ranvier frameworks megatron\n"
-        "  ranvier simulate llama3-8b ... --like torchtitan --without launches\n";
+static const char documentation[] = "Lists the frameworks that a prediction can be like (--like), or shows "
+                                    "one: its terms, in the order in "
+                                    "which they are applied, each with its source.\v"
+                                    "  ranvier frameworks megatron\n"
+                                    "  ranvier simulate llama3-8b ... --like torchtitan --without launches\n";
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {

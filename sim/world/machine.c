@@ -271,8 +271,8 @@ double machine_host_step(const struct machine *m, const struct options *options)
 {
         double most = 0;
         for (int kind = 0; options->framework && kind < m->kinds; kind++)
-                most = fmax(most, framework_host_step(options->framework,
-                                                      machine_profile(m, kind)->device.name));
+                most = fmax(most,
+                            framework_host_step(options->framework, machine_profile(m, kind)->device.name));
         return most;
 }
 

@@ -71,8 +71,8 @@ json_t *machine_remarks(const struct machine *machine, const struct options *opt
  * its sources), which would count them twice. */
 int machine_settle(const struct machine *machine, struct options *options, struct rv_error_info *err);
 
-/* Returns the seconds that the host of the plan's framework adds to a batch on these devices (framework.h), of
- * several kinds of them the most. */
+/* Returns the seconds that the host of the plan's framework adds to a batch on these devices (framework.h),
+ * of several kinds of them the most. */
 double machine_host_step(const struct machine *machine, const struct options *options);
 
 /* Returns the memory that a rank has: what the options say, else what the platform says; of several kinds of

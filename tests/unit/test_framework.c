@@ -1,4 +1,5 @@
-/* Frameworks as data: every file that comes with the program, and what terms do to flags, prices and memory. */
+/* Frameworks as data: every file that comes with the program, and what terms do to flags, prices and memory.
+ */
 #include "models/workload.h"
 #include "runtime/engine/price.h"
 #include "runtime/plan/framework.h"
@@ -177,7 +178,8 @@ static void a_file_that_is_wrong_says_where(void **state)
                 {"{\"name\": \"one\", \"says\": \"It is.\"}", "has neither a 'source' nor"},
                 {TERM("\"source\": \"a book\"") ", " TERM("\"source\": \"a book\""), "is there twice"},
                 {TERM("\"source\": \"a book\", \"kernals\": []"), "the nearest is kernels"},
-                {TERM("\"source\": \"a book\", \"kernels\": [{\"of\": [\"softmx\"]}]"), "the nearest is softmax"},
+                {TERM("\"source\": \"a book\", \"kernels\": [{\"of\": [\"softmx\"]}]"),
+                 "the nearest is softmax"},
                 {TERM("\"source\": \"a book\", \"kernels\": [{\"of\": [\"softmax\"], \"bytes\": -1}]"),
                  "that is not a number from 0 up"},
                 {TERM("\"source\": \"a book\", \"flags\": {\"pp\": \"2\"}"), "is none of many plans"},
@@ -267,9 +269,9 @@ static void kernels_beside_ours_add_their_bytes_and_launches(void **state)
         (void)state;
         struct options o;
         double elements;
-        const double seconds = added(
-                SOURCED("\"kernels\": [{\"of\": [\"softmax\"], \"launches\": 2, \"elements\": 2, \"bytes\": 1}]"), 0,
-                &o);
+        const double seconds = added(SOURCED("\"kernels\": [{\"of\": [\"softmax\"], \"launches\": 2, "
+                                             "\"elements\": 2, \"bytes\": 1}]"),
+                                     0, &o);
         const int count = count_kind(&o, KERNEL_SOFTMAX, &elements);
         assert_true(count == o.gpt.n_layer);
         assert_close(seconds, count * 2e-6 + 1e-9 * elements * (2 * 2 + 1), 1e-4);
@@ -281,8 +283,9 @@ static void bytes_of_a_kernel_itself_cost_no_launch(void **state)
         (void)state;
         struct options o;
         double elements;
-        const double seconds = added(
-                SOURCED("\"kernels\": [{\"of\": [\"bias_residual\"], \"launches\": 0, \"bytes\": 3}]"), 0, &o);
+        const double seconds =
+                added(SOURCED("\"kernels\": [{\"of\": [\"bias_residual\"], \"launches\": 0, \"bytes\": 3}]"),
+                      0, &o);
         assert_true(count_kind(&o, KERNEL_BIAS_RESIDUAL, &elements) == 2 * o.gpt.n_layer);
         assert_close(seconds, 1e-9 * elements * 3, 0.01);
 }
@@ -292,9 +295,9 @@ static void kernels_instead_of_ours_take_its_place(void **state)
         (void)state;
         struct options o;
         double elements;
-        const double seconds = added(
-                SOURCED("\"kernels\": [{\"of\": [\"bias_gelu\"], \"instead\": true, \"launches\": 3, \"bytes\": 8}]"),
-                0, &o);
+        const double seconds = added(SOURCED("\"kernels\": [{\"of\": [\"bias_gelu\"], \"instead\": true, "
+                                             "\"launches\": 3, \"bytes\": 8}]"),
+                                     0, &o);
         const int count = count_kind(&o, KERNEL_BIAS_GELU, &elements);
         const struct kernel gelu = {.kind = KERNEL_BIAS_GELU};
         assert_close(seconds, count * (3e-6 - seconds_of(&gelu)) + 1e-9 * elements * 8,
@@ -307,8 +310,9 @@ static void launches_of_a_framework_count_on_the_host(void **state)
         (void)state;
         struct options o;
         double elements;
-        const double host = 1e-2, seconds = added(SOURCED("\"kernels\": [{\"of\": [\"softmax\"], \"bytes\": 1}]"),
-                                                  host, &o);
+        const double host = 1e-2,
+                     seconds =
+                             added(SOURCED("\"kernels\": [{\"of\": [\"softmax\"], \"bytes\": 1}]"), host, &o);
         assert_close(seconds, host * count_kind(&o, KERNEL_SOFTMAX, &elements), 1e-9);
 }
 
@@ -318,12 +322,13 @@ static void a_rule_for_kernels_that_accumulate_leaves_the_others_alone(void **st
         (void)state;
         struct options o;
         const double seconds =
-                added(SOURCED("\"kernels\": [{\"of\": [\"matmul\"], \"accumulating\": true, \"bytes\": 6}]"), 0, &o);
+                added(SOURCED("\"kernels\": [{\"of\": [\"matmul\"], \"accumulating\": true, \"bytes\": 6}]"),
+                      0, &o);
         assert_true(seconds == 0);
         struct framework f;
         take(&f, &o,
-             write_framework(SOURCED(
-                     "\"kernels\": [{\"of\": [\"matmul\"], \"accumulating\": true, \"bytes\": 6}]")),
+             write_framework(
+                     SOURCED("\"kernels\": [{\"of\": [\"matmul\"], \"accumulating\": true, \"bytes\": 6}]")),
              NULL);
         const struct kernel product = {.kind = KERNEL_MATMUL, .accumulate = 1, .batch = 1, .m = 3, .n = 5};
         assert_close(framework_cost(&f, &product).bytes, 6 * 15, 1e-12);
@@ -357,12 +362,12 @@ static void odd_products_take_what_they_take_without_tensor_cores(void **state)
         struct rv_error_info err;
         if (framework_load(&f, "axonn-2021", NULL, &err))
                 fail_msg("%s", err.sentence);
-        const struct kernel odd = {.kind = KERNEL_MATMUL, .batch = 96, .m = 512, .n = 512, .k = 188,
-                                   .dtype = DTYPE_FP16};
+        const struct kernel odd = {
+                .kind = KERNEL_MATMUL, .batch = 96, .m = 512, .n = 512, .k = 188, .dtype = DTYPE_FP16};
         struct kernel even = odd;
         even.k = 192;
-        assert_close(framework_least_seconds(&f, "V100-SXM2-16GB", &odd), 2.0 * 96 * 512 * 512 * 188 / 15.7e12,
-                     1e-9);
+        assert_close(framework_least_seconds(&f, "V100-SXM2-16GB", &odd),
+                     2.0 * 96 * 512 * 512 * 188 / 15.7e12, 1e-9);
         assert_true(framework_least_seconds(&f, "V100-SXM2-16GB", &even) == 0);
         assert_true(framework_least_seconds(&f, "A100", &odd) == 0);
         framework_free(&f);
@@ -374,8 +379,8 @@ static void odd_products_take_what_they_take_without_tensor_cores(void **state)
 static void masks_are_kept_by_every_micro_batch_under_way(void **state)
 {
         (void)state;
-        const char *terms = SOURCED(
-                "\"kernels\": [{\"of\": [\"bias_residual\"], \"launches\": 0, \"bytes\": 1, \"kept_bytes\": 1}]");
+        const char *terms = SOURCED("\"kernels\": [{\"of\": [\"bias_residual\"], \"launches\": 0, \"bytes\": "
+                                    "1, \"kept_bytes\": 1}]");
         for (int again = 0; again <= 1; again++) {
                 struct framework f;
                 struct options o;

@@ -193,7 +193,7 @@ static int price_copies(struct pricing *pricing, const struct stage *stage, cons
         const int count = workload_list_quantize(pricing->workload, stage, NULL);
         const int64_t updated = regions_elements(regions);
         double seconds = 0, each;
-        int rc = 0;
+        int rc = 0, launches;
         pricing->copies_seconds_per_parameter = 0;
         if (count == 0 || updated == 0)
                 return 0;
@@ -202,8 +202,8 @@ static int price_copies(struct pricing *pricing, const struct stage *stage, cons
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the copies of %d weights", count);
         workload_list_quantize(pricing->workload, stage, kernels);
         for (int i = 0; rc == 0 && i < count; i++) {
-                rc = price_kernel(pricing, &kernels[i], &each);
-                seconds += rc == 0 ? fmax(each, pricing->basis->host_seconds) : 0;
+                rc = price_kernel(pricing, &kernels[i], &each, &launches);
+                seconds += rc == 0 ? fmax(each, launches * pricing->basis->host_seconds) : 0;
         }
         free(kernels);
         pricing->copies_seconds_per_parameter = seconds / (double)updated;

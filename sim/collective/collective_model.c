@@ -559,6 +559,17 @@ double collective_estimate(const struct collective_shape *shape, const struct co
         return fmax(seconds, costs->min_seconds);
 }
 
+double collective_exchange_seconds(const struct collective_shape *shape,
+                                   const struct collective_exchange *exchange, int64_t bytes)
+{
+        const double each = exchange->bytes_per_byte * (double)bytes / shape->size;
+        const int near = (shape->nodes > 1 ? shape->per_node : shape->size) - 1;
+        const int far = shape->size - 1 - (near > 0 ? near : 0);
+        const double inside = near > 0 ? shape->near_seconds + near * each / shape->near_bytes_per_second : 0;
+        const double outside = far > 0 ? shape->far_seconds + far * each / shape->far_bytes_per_second : 0;
+        return exchange->start_seconds + fmax(inside, outside);
+}
+
 double collective_seconds(const struct platform *platform, const struct collective_group *group,
                           enum collective_kind kind, int64_t bytes, enum dtype dtype)
 {

@@ -15,8 +15,6 @@
 
 #include "sim/platform/platform.h"
 
-enum collective_kind { COLLECTIVE_ALLREDUCE, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_GATHER };
-
 /* The members of a collective: the GPUs of ranks first + i stride, for i from 0 to count - 1.
  *
  * `beside` is the size of the block of consecutive GPUs around a member (block boundaries are multiples of
@@ -74,12 +72,30 @@ struct collective_costs {
 };
 
 /* Chooses as the platform's library does for a buffer of `bytes` and element type `dtype`. `bytes` is the
- * whole buffer: what an all-reduce sums, what a reduce-scatter begins with, what an all-gather ends with. On
- * the local platform the arithmetic, the start of steps or the bytes on the links are set such that an
+ * whole buffer: what an all-reduce sums, what a reduce-scatter begins with, what an all-gather ends with.
+ * Where the platform has measured collectives the costs are scaled to meet them (collective_meet). On the
+ * local platform the arithmetic, the start of steps or the bytes on the links are set such that an
  * all-reduce between the measured ranks takes the time that the profile has for `bytes` and `dtype`. */
 struct collective_costs collective_choose(const struct platform *platform,
                                           const struct collective_shape *shape, enum collective_kind kind,
                                           int64_t bytes, enum dtype dtype);
+
+/* What collective_choose does where nothing was measured: by the library's rules and the platform's links
+ * alone. */
+struct collective_costs collective_library_choice(const struct platform *platform,
+                                                  const struct collective_shape *shape,
+                                                  enum collective_kind kind, int64_t bytes, enum dtype dtype);
+
+/* Returns the seconds that a collective takes by what was measured on the platform, between measured sizes,
+ * members and nodes too, and on from them by the library's closed form. NAN if nothing of its kind was
+ * measured: inside a node for a group that is inside one, between nodes for others. */
+double collective_measured_seconds(const struct platform *platform, const struct collective_shape *shape,
+                                   enum collective_kind kind, int64_t bytes, enum dtype dtype);
+
+/* Scales costs such that collective_estimate gives `seconds`, and SimGrid's steps with them: everything but
+ * the latency of the links. Where that alone takes longer, it is what remains. */
+void collective_meet(const struct collective_shape *shape, struct collective_costs *costs,
+                     enum collective_kind kind, int64_t bytes, double seconds);
 
 /* Returns the seconds of the whole collective if nothing else crosses its links; 0 for fewer than two
  * members. `costs` come from collective_choose, or are the caller's own. */
@@ -91,6 +107,26 @@ double collective_estimate(const struct collective_shape *shape, const struct co
  * a platform without links of its own, as one read from a SimGrid file is. */
 double collective_seconds(const struct platform *platform, const struct collective_group *group,
                           enum collective_kind kind, int64_t bytes, enum dtype dtype);
+
+/* An exchange (COLLECTIVE_ALL_TO_ALL): every member sends a part of its buffer to each other at once. Seconds
+ * before its messages, and bytes on the links for each byte of a part. */
+struct collective_exchange {
+        double start_seconds, bytes_per_byte;
+};
+
+/* Return what an exchange of `bytes` of each member, its own part included, costs: as it was measured on the
+ * platform if it was, or by its library's start and its links alone. */
+struct collective_exchange collective_exchange(const struct platform *platform,
+                                               const struct collective_shape *shape, int64_t bytes,
+                                               enum dtype dtype);
+struct collective_exchange collective_library_exchange(const struct platform *platform,
+                                                       const struct collective_shape *shape, int64_t bytes,
+                                                       enum dtype dtype);
+
+/* Returns the seconds of an exchange of even parts if nothing else crosses its links: messages in a node and
+ * to other nodes go at the same time. */
+double collective_exchange_seconds(const struct collective_shape *shape,
+                                   const struct collective_exchange *exchange, int64_t bytes);
 
 /* ---- what collective.c runs and collective_estimate adds up ---- */
 

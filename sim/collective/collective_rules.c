@@ -217,8 +217,9 @@ static enum collective_algorithm choose_by_size(const struct platform *p,
 }
 
 /* What an all-reduce's messages leave of what was measured is the arithmetic of a reduce-scatter too. */
-struct collective_costs collective_choose(const struct platform *p, const struct collective_shape *shape,
-                                          enum collective_kind kind, int64_t bytes, enum dtype dtype)
+struct collective_costs collective_library_choice(const struct platform *p,
+                                                  const struct collective_shape *shape,
+                                                  enum collective_kind kind, int64_t bytes, enum dtype dtype)
 {
         if (p->collectives.library == LIBRARY_NCCL)
                 return nccl_choice(p, shape, kind, bytes);
@@ -226,4 +227,23 @@ struct collective_costs collective_choose(const struct platform *p, const struct
         meet_measured(p, &costs, bytes, dtype);
         costs.algorithm = choose_by_size(p, shape, kind, bytes);
         return costs;
+}
+
+struct collective_costs collective_choose(const struct platform *p, const struct collective_shape *shape,
+                                          enum collective_kind kind, int64_t bytes, enum dtype dtype)
+{
+        struct collective_costs costs = collective_library_choice(p, shape, kind, bytes, dtype);
+        const double measured = collective_measured_seconds(p, shape, kind, bytes, dtype);
+        if (!isnan(measured))
+                collective_meet(shape, &costs, kind, bytes, measured);
+        return costs;
+}
+
+struct collective_exchange collective_library_exchange(const struct platform *p,
+                                                       const struct collective_shape *shape, int64_t bytes,
+                                                       enum dtype dtype)
+{
+        const struct collective_costs costs =
+                collective_library_choice(p, shape, COLLECTIVE_ALL_GATHER, bytes, dtype);
+        return (struct collective_exchange){costs.start_seconds, 1};
 }

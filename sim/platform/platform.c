@@ -35,21 +35,19 @@ void collective_nccl_protocols(bool pcie, struct collective_protocol protocols[C
                         efficiency[i]};
 }
 
-static const char PRESETS[] = "sim/platforms";
-
 /* A preset's name if there is such a preset and the text is no path; else the path itself. */
 static int find_path(struct platform *p, const char *name_or_path, struct rv_error_info *err)
 {
         if (!strchr(name_or_path, '/') &&
-            file_find(p->path, sizeof p->path, PRESETS, name_or_path, ".json") == 0)
+            file_find(p->path, sizeof p->path, PLATFORM_PRESETS, name_or_path, ".json") == 0)
                 return 0;
         FILE *stream = fopen(name_or_path, "r");
         if (!stream) {
-                char names[256];
-                file_list(names, sizeof names, PRESETS, ".json");
+                char names[384];
+                file_list(names, sizeof names, PLATFORM_PRESETS, ".json");
                 return rv_fail(
                         err, RV_EINPUT,
-                        "platform \"%.160s\" is neither \"local\", a preset (%.160s), nor a file that can be "
+                        "platform \"%.160s\" is neither \"local\", a preset (%.300s), nor a file that can be "
                         "read",
                         name_or_path, names);
         }
@@ -110,6 +108,7 @@ void platform_free(struct platform *p)
         free(p->groups);
         p->groups = NULL;
         p->group_count = 0;
+        collective_table_free(&p->measured_collectives);
 }
 
 int64_t platform_host_share(const struct platform *p, int ranks)
@@ -238,6 +237,8 @@ int platform_load(struct platform *p, const char *name_or_path, const struct pro
                 return 0;
         }
         rc = platform_file_read(p, err);
+        if (rc == 0 && p->expandable && !p->group_count && ranks > platform_gpus(p))
+                p->nodes = (ranks - 1) / p->gpus_per_node + 1;
         if (rc == 0 && ranks > platform_gpus(p))
                 rc = too_few(p, ranks, err);
         if (rc)

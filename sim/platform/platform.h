@@ -13,6 +13,7 @@
 #define RANVIER_SIM_PLATFORM_PLATFORM_H
 
 #include "calibrate/profile/profile.h"
+#include "sim/platform/collective_table.h"
 
 #include <stdio.h>
 
@@ -134,6 +135,8 @@ struct platform {
         /* The device, as profiles name it; "" if the platform does not say. */
         char gpu[64];
         int gpus_per_node, nodes;
+        /* `nodes` is no limit: a plan that needs more gets them (platform_load). */
+        bool expandable;
         /* Memory of a GPU; 0 if it is not known. */
         int64_t gpu_memory_bytes;
         /* Peak of a GPU, for percent of peak; 0 if it is not known. */
@@ -169,6 +172,9 @@ struct platform {
         /* Parts of a step's block: one is reduced while the next one arrives. */
         int collective_segments;
         struct collective_rules collectives;
+        /* What collectives of its nodes, or between them, were measured to take; they come before the rules
+         * above. platform_free frees it. */
+        struct collective_table measured_collectives;
         struct fabric fabric;
         /* Nodes of several kinds: [group_count], each with the figures of its own kind and with `nodes` of
          * them, in the order of ranks. The figures above are then those of the first group, and `nodes`

@@ -419,6 +419,62 @@ static int read_collectives(const struct reading *document, struct platform *p)
         return rc ? rc : read_protocols(&r, p, rules);
 }
 
+/* Tables of measured collectives: "measured_collectives": ["h100-sxm", "mine.csv"]. One without a suffix
+ * comes with the program, the path of another begins in the folder of the platform file. */
+static const char TABLES[] = "sim/platforms/collectives";
+
+static int find_table(const struct reading *r, const char *name, char *path, size_t path_size)
+{
+        const char *slash = strrchr(r->path, '/'), *end = strrchr(name, '.');
+        const int folder = slash && name[0] != '/' ? (int)(slash + 1 - r->path) : 0;
+        if (end && strcmp(end, ".csv") == 0) {
+                if ((size_t)snprintf(path, path_size, "%.*s%s", folder, r->path, name) < path_size)
+                        return 0;
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s:%d: \"measured_collectives\": the path %.64s... is too long", r->path,
+                               line_of(r, "measured_collectives"), name);
+        }
+        if (file_find(path, path_size, TABLES, name, ".csv") == 0)
+                return 0;
+        char names[256];
+        file_list(names, sizeof names, TABLES, ".csv");
+        return rv_fail(r->err, RV_EINPUT,
+                       "%s:%d: \"measured_collectives\" names \"%.64s\", must be one of %s, or the path of a "
+                       ".csv file",
+                       r->path, line_of(r, "measured_collectives"), name, names);
+}
+
+static int read_measured(const struct reading *r, struct platform *p)
+{
+        const json_t *list = json_object_get(r->object, "measured_collectives");
+        const size_t count = json_array_size(list);
+        char path[1024];
+        int rc = 0;
+        if (!list)
+                return 0;
+        if (json_object_get(r->object, "groups"))
+                return rv_fail(
+                        r->err, RV_EINPUT,
+                        "%s:%d: \"measured_collectives\" are of equal nodes, but there are \"groups\"; "
+                        "leave one out",
+                        r->path, line_of(r, "measured_collectives"));
+        for (size_t i = 0; i < count && rc == 0; i++) {
+                const char *name = json_string_value(json_array_get(list, i));
+                if (!name || !*name)
+                        break;
+                rc = find_table(r, name, path, sizeof path);
+                if (rc == 0)
+                        rc = collective_table_read(&p->measured_collectives, path, r->err);
+                if (rc == 0 && i == count - 1)
+                        return 0;
+        }
+        return rc ? rc
+                  : rv_fail(r->err, RV_EINPUT,
+                            "%s:%d: \"measured_collectives\" must be a list of tables, such as "
+                            "[\"h100-sxm\"]",
+                            r->path, line_of(r, "measured_collectives"));
+}
+
 /* ---- nodes ---- */
 
 /* Rails and sockets are shared by a node's GPUs in equal blocks. */
@@ -516,14 +572,15 @@ static int read_nodes(const struct reading *r, struct platform *p, bool optional
         return rc || nodes == 0 ? rc : check_count(r, "nodes", nodes, &p->nodes);
 }
 
-static const char *const node_keys[] = {
-        "gpu", "nodes", "gpus_per_node", "gpu_memory", "gpu_peak", "gpu_link", "gpu_link_latency", "pcie",
-        "nic", "nic_latency", "rails", "host_link", "host_link_latency", "sockets", "socket_link",
-        "socket_link_latency", "host_memory", "host_memory_bandwidth", "reduce", "collective_step_latency",
-        "collective_segments",
-        /* of the document, not of a group: */
-        "ranvier", "kind", "name", "fabric", "collectives", "groups", "source"};
-enum { NODE_KEYS = sizeof node_keys / sizeof *node_keys, GROUP_KEYS = NODE_KEYS - 7 };
+static const char *const node_keys[] = {"gpu", "nodes", "gpus_per_node", "gpu_memory", "gpu_peak", "gpu_link",
+                                        "gpu_link_latency", "pcie", "nic", "nic_latency", "rails",
+                                        "host_link", "host_link_latency", "sockets", "socket_link",
+                                        "socket_link_latency", "host_memory", "host_memory_bandwidth",
+                                        "reduce", "collective_step_latency", "collective_segments",
+                                        /* of the document, not of a group: */
+                                        "ranvier", "kind", "name", "fabric", "collectives", "groups",
+                                        "source", "like", "expandable", "measured_collectives"};
+enum { NODE_KEYS = sizeof node_keys / sizeof *node_keys, GROUP_KEYS = NODE_KEYS - 10 };
 
 static int read_group(const struct reading *document, const json_t *object, struct platform *group)
 {
@@ -588,19 +645,80 @@ static int check_kind(const struct reading *r)
                        r->path, kind ? ", not \"" : "", kind ? kind : "", kind ? "\"" : "");
 }
 
-int platform_file_read(struct platform *p, struct rv_error_info *err)
+/* ---- "like": what a platform says of itself, and the rest from a preset ---- */
+
+/* Adds the members of the preset that `object` is like, and of the one that this is like. */
+static int add_base(const struct reading *r, json_t *object, int depth)
 {
-        json_t *document = file_read_json(p->path, err);
-        if (!document)
+        enum { MAX_DEPTH = 4 };
+        const json_t *like = json_object_get(object, "like");
+        const char *name = json_string_value(like);
+        char path[256], names[512];
+        if (!like)
+                return 0;
+        if (!name || strchr(name, '/') || depth == MAX_DEPTH ||
+            file_find(path, sizeof path, PLATFORM_PRESETS, name, ".json") != 0) {
+                file_list(names, sizeof names, PLATFORM_PRESETS, ".json");
+                return rv_fail(r->err, RV_EINPUT, "%s:%d: \"like\" is %s%.64s%s, must be one of: %s", r->path,
+                               line_of(r, "like"), name ? "\"" : "", name ? name : "no text",
+                               name ? "\"" : "", names);
+        }
+        json_t *base = file_read_json(path, r->err);
+        if (!base)
                 return RV_EINPUT;
-        const struct reading r = {p->path, document, false, NULL, err};
+        const int rc = add_base(r, base, depth + 1);
+        json_object_update_missing(object, base);
+        json_decref(base);
+        return rc;
+}
+
+static int read_expandable(const struct reading *r, struct platform *p)
+{
+        const json_t *expandable = json_object_get(r->object, "expandable");
+        if (expandable && !json_is_boolean(expandable))
+                return rv_fail(r->err, RV_EINPUT, "%s:%d: \"expandable\" must be true or false", r->path,
+                               line_of(r, "expandable"));
+        p->expandable = json_is_true(expandable);
+        return 0;
+}
+
+int platform_file_document(const char *path, json_t **document, struct rv_error_info *err)
+{
+        *document = file_read_json(path, err);
+        if (!*document)
+                return RV_EINPUT;
+        char text[256];
+        const struct reading r = {path, *document, false, NULL, err};
         int rc = check_kind(&r);
         if (rc == 0)
                 rc = check_keys(&r, "a platform", node_keys, NODE_KEYS);
+        if (rc == 0) /* not those of the platform that it is like */
+                rc = read_text(&r, "name", false, text, sizeof text);
         if (rc == 0)
-                rc = read_text(&r, "name", false, p->name, sizeof p->name);
+                rc = read_text(&r, "source", false, text, sizeof text);
+        if (rc == 0)
+                rc = add_base(&r, *document, 0);
+        if (rc) {
+                json_decref(*document);
+                *document = NULL;
+        }
+        return rc;
+}
+
+int platform_file_read(struct platform *p, struct rv_error_info *err)
+{
+        json_t *document;
+        int rc = platform_file_document(p->path, &document, err);
+        if (rc)
+                return rc;
+        const struct reading r = {p->path, document, false, NULL, err};
+        rc = read_text(&r, "name", false, p->name, sizeof p->name);
         if (rc == 0)
                 rc = read_text(&r, "source", false, p->source, sizeof p->source);
+        if (rc == 0)
+                rc = read_expandable(&r, p);
+        if (rc == 0)
+                rc = read_measured(&r, p);
         if (rc == 0)
                 rc = read_nodes(&r, p, json_object_get(document, "groups"));
         p->gpu_link_is_pcie = json_object_get(document, "pcie") && !json_object_get(document, "gpu_link");

@@ -8,6 +8,14 @@
 
 #include "sim/platform/platform.h"
 
+/* The folder of the presets, in the source tree. */
+#define PLATFORM_PRESETS "sim/platforms"
+
+/* Reads a platform file as JSON, and adds the members that it leaves out and the preset it is "like" has. The
+ * caller owns `document` (json_decref). Checked are what it is, the names of its members, its name and its
+ * source; errors are as below, after which `document` is NULL. */
+int platform_file_document(const char *path, json_t **document, struct rv_error_info *err);
+
 /* Reads the file platform->path. The caller has set the path and the defaults of what a file may leave out
  * (one rail, one socket, one segment). A member that is missing, misspelt, without a unit or source, or out
  * of range is RV_EINPUT with a sentence that names the file, the line, what was found and what would be

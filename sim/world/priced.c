@@ -92,18 +92,17 @@ static void exchange_with_twins(const struct priced *priced, struct sim_exchange
 }
 
 /* An exchange inside a pass, of which the caller adds the flows. */
-static struct sim_exchange *new_exchange(const struct priced *priced, const struct sim_rank *rank,
-                                         const struct sim_group *group, const struct kernel *kernel)
+static struct sim_exchange *new_exchange(const struct sim_rank *rank, const struct sim_group *group,
+                                         double seconds)
 {
         struct sim_exchange *exchange = malloc(sizeof *exchange);
         if (!exchange)
                 abort(); /* a driver cannot fail */
-        *exchange = (struct sim_exchange){
-                .subject = SIM_EXCHANGE,
-                .world = rank->world,
-                .group = *group,
-                .lane = LANE_TENSOR,
-                .seconds = tensor_start_seconds(&priced->costs->platform, group->ranks, kernel)};
+        *exchange = (struct sim_exchange){.subject = SIM_EXCHANGE,
+                                          .world = rank->world,
+                                          .group = *group,
+                                          .lane = LANE_TENSOR,
+                                          .seconds = seconds};
         return exchange;
 }
 
@@ -113,8 +112,11 @@ static void begin_exchange(const struct priced *priced, const struct sim_rank *r
 {
         const struct price_list *prices = &priced->costs->prices;
         const struct kernel *kernel = &price_pass_of(prices, rank->stage, op)->collectives[op->segment];
-        struct sim_exchange *exchange = new_exchange(priced, rank, group, kernel);
-        const double even = (double)kernel_collective_bytes(kernel, sizeof(float)) / group->ranks.size;
+        const struct collective_exchange costs =
+                tensor_exchange(&priced->costs->platform, group->ranks, kernel);
+        struct sim_exchange *exchange = new_exchange(rank, group, costs.start_seconds);
+        const double even = costs.bytes_per_byte * (double)kernel_collective_bytes(kernel, sizeof(float)) /
+                            group->ranks.size;
         if (group->twins) {
                 exchange_with_twins(priced, exchange, even);
                 return;
@@ -133,7 +135,8 @@ static void begin_exchange(const struct priced *priced, const struct sim_rank *r
 static void begin_shift(const struct priced *priced, const struct sim_rank *rank,
                         const struct sim_group *group, const struct kernel *kernel)
 {
-        struct sim_exchange *exchange = new_exchange(priced, rank, group, kernel);
+        struct sim_exchange *exchange = new_exchange(
+                rank, group, tensor_exchange(&priced->costs->platform, group->ranks, kernel).start_seconds);
         const double bytes = (double)kernel_collective_bytes(kernel, sizeof(float));
         if (group->twins) { /* all send inside their nodes, or all to others (fold.c) */
                 const struct collective_group gpus = {group->ranks.first, group->ranks.stride,

@@ -19,35 +19,32 @@ double tensor_collective_seconds(const struct platform *p, const struct collecti
                                   bytes, dtype);
 }
 
-double tensor_start_seconds(const struct platform *platform, struct plan_group members,
-                            const struct kernel *collective)
+struct collective_exchange tensor_exchange(const struct platform *platform, struct plan_group members,
+                                           const struct kernel *k)
 {
         const struct collective_group gpus = {members.first, members.stride, members.size, 1};
         const struct collective_shape shape = collective_shape(platform, &gpus);
+        const int64_t bytes = kernel_collective_bytes(k, sizeof(float));
+        const enum dtype dtype = (enum dtype)k->dtype;
         if (platform->messages || platform->xml[0])
-                return 0;
-        return collective_choose(platform, &shape, COLLECTIVE_ALL_GATHER,
-                                 kernel_collective_bytes(collective, sizeof(float)),
-                                 (enum dtype)collective->dtype)
-                .start_seconds;
+                return (struct collective_exchange){0, 1};
+        return kernel_of_experts(k->kind) ? collective_exchange(platform, &shape, bytes, dtype)
+                                          : collective_library_exchange(platform, &shape, bytes, dtype);
 }
 
 /* Every member sends an even part of its rows to every other: in its node, and to other nodes meanwhile. */
 static double exchange_seconds(const struct platform *platform, const struct collective_group *gpus,
                                struct plan_group members, const struct kernel *k)
 {
-        const double each = (double)kernel_collective_bytes(k, sizeof(float)) / members.size;
+        const int64_t bytes = kernel_collective_bytes(k, sizeof(float));
         const struct collective_shape shape = collective_shape(platform, gpus);
         if (platform->messages)
                 return (members.size - 1) *
-                       profile_line_seconds(platform->messages, LINE_MESSAGE, (int64_t)each, false);
+                       profile_line_seconds(platform->messages, LINE_MESSAGE, bytes / members.size, false);
         if (platform->xml[0])
                 return 0;
-        const int near = (shape.nodes > 1 ? shape.per_node : members.size) - 1;
-        const int far = members.size - 1 - (near > 0 ? near : 0);
-        const double inside = near > 0 ? shape.near_seconds + near * each / shape.near_bytes_per_second : 0;
-        const double outside = far > 0 ? shape.far_seconds + far * each / shape.far_bytes_per_second : 0;
-        return tensor_start_seconds(platform, members, k) + fmax(inside, outside);
+        const struct collective_exchange exchange = tensor_exchange(platform, members, k);
+        return collective_exchange_seconds(&shape, &exchange, bytes);
 }
 
 /* Every member sends to the next, and waits for what comes: nodes' links are those of one member each way. */
@@ -61,7 +58,8 @@ static double shift_seconds(const struct platform *platform, const struct collec
         if (platform->xml[0])
                 return 0;
         const bool far = shape.nodes > 1;
-        return tensor_start_seconds(platform, members, k) + (far ? shape.far_seconds : shape.near_seconds) +
+        return tensor_exchange(platform, members, k).start_seconds +
+               (far ? shape.far_seconds : shape.near_seconds) +
                bytes / (far ? shape.far_bytes_per_second : shape.near_bytes_per_second);
 }
 

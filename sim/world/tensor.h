@@ -25,9 +25,10 @@ double tensor_part_seconds(const struct platform *platform, struct plan_group gr
 double tensor_seconds(const struct platform *platform, const struct plan *plan, int rank,
                       const struct price_pass *pass);
 
-/* Returns the seconds that an exchange of rows of experts takes beside the time of its messages. */
-double tensor_start_seconds(const struct platform *platform, struct plan_group members,
-                            const struct kernel *collective);
+/* Returns what an exchange of rows of experts, or the passing on of keys in a ring, costs beside its
+ * messages, and by how much its messages are longer than what is sent. */
+struct collective_exchange tensor_exchange(const struct platform *platform, struct plan_group members,
+                                           const struct kernel *collective);
 
 /* Returns the seconds after which the other shards know what the first one has decided: those of a message of
  * `bytes`. */

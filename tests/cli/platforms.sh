@@ -7,7 +7,8 @@ fixtures=$here/fixtures
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 . "$(dirname "$0")/tap.sh"
-echo 1..34
+presets=$(cd "$(dirname "$0")/../../sim/platforms" && for file in *.json; do echo "${file%.json}"; done)
+echo 1..$((22 + $(wc -w <<<"$presets")))
 
 # A platform made of the preset $1 by the Python in $2 on the document p, into $folder/$3.json.
 make_platform() {
@@ -70,8 +71,15 @@ result "a network in Gbit/s is the same platform as in eighths of it in GB/s"
 
 plan=("$ranvier" simulate "$fixtures/model_24_layers.json" --pp 4 --dp 4 --gpus 16 --batch-size 8
         --micro-batch-size 1 --ignore-memory)
-for preset in summit selene dgx-2h dgx-h100 pcie-box cloud-ethernet vtrain-a100 a100-roce h100-800g meta-24k perlmutter generic; do
-        device=$(sed -n 's/.*"gpu": "\([^"]*\)".*/\1/p' "$here/../sim/platforms/$preset.json")
+# The GPU of a preset, or of the one that it is like.
+device_of() {
+        local file=$here/../sim/platforms/$1.json device like
+        device=$(sed -n 's/.*"gpu": "\([^"]*\)".*/\1/p' "$file")
+        like=$(sed -n 's/.*"like": "\([^"]*\)".*/\1/p' "$file")
+        if [ -z "$device" ] && [ -n "$like" ]; then device_of "$like"; else echo "$device"; fi
+}
+for preset in $presets; do
+        device=$(device_of "$preset")
         make_profile "${device:-any}" 1 "$preset"
         "${plan[@]}" --profile "$folder/$preset.json" --platform $preset \
                 --platform-xml "$folder/$preset.xml" >"$folder/out" 2>&1 &&

@@ -239,6 +239,119 @@ static void test_groups_side_by_side_share_what_the_closed_form_says(void **stat
         assert_within(closed_form(&job), seconds_of(&job), 0.02 * seconds_of(&job), "four groups", 0);
 }
 
+/* ---- measured ---- */
+
+/* All-reduces of 2 and 4 GPUs of a node, of one node size only; all-gathers of 2, 4 and 16 nodes of four. */
+static struct platform measured(void)
+{
+        static struct collective_point two[] = {{1024, 20e-6}, {1 << 20, 60e-6}, {64 << 20, 2e-3}};
+        static struct collective_point four[] = {{1024, 30e-6}, {1 << 20, 90e-6}, {64 << 20, 3e-3}};
+        static struct collective_point nodes2[] = {{1 << 20, 300e-6}, {64 << 20, 9e-3}};
+        static struct collective_point nodes4[] = {{64 << 20, 12e-3}}, nodes16[] = {{64 << 20, 25e-3}};
+        static struct collective_series series[] = {
+                {COLLECTIVE_ALLREDUCE, 2, 1, two, 3},        {COLLECTIVE_ALLREDUCE, 4, 1, four, 3},
+                {COLLECTIVE_ALL_GATHER, 8, 2, nodes2, 2},    {COLLECTIVE_ALL_GATHER, 16, 4, nodes4, 1},
+                {COLLECTIVE_ALL_GATHER, 64, 16, nodes16, 1}, {COLLECTIVE_ALL_TO_ALL, 4, 1, four, 3},
+        };
+        struct platform platform = paper();
+        platform.collectives.library = LIBRARY_NCCL;
+        collective_nccl_protocols(false, platform.collectives.protocols);
+        platform.measured_collectives =
+                (struct collective_table){series, sizeof series / sizeof *series, "a test"};
+        return platform;
+}
+
+static double measured_seconds(enum collective_kind kind, int count, int stride, int64_t bytes)
+{
+        const struct platform platform = measured();
+        const struct collective_group group = {0, stride, count, 1};
+        return collective_seconds(&platform, &group, kind, bytes, DTYPE_FP16);
+}
+
+static void test_a_measured_collective_takes_what_was_measured(void **state)
+{
+        (void)state;
+        assert_within(measured_seconds(COLLECTIVE_ALLREDUCE, 4, 1, 1 << 20), 90e-6, 1e-10, "one point", 0);
+        assert_within(measured_seconds(COLLECTIVE_ALL_GATHER, 16, 1, 64 << 20), 12e-3, 1e-8, "four nodes", 0);
+        /* between sizes: in the middle of logarithms */
+        assert_within(measured_seconds(COLLECTIVE_ALLREDUCE, 4, 1, 8 << 20), sqrt(90e-6 * 3e-3), 1e-9,
+                      "between two sizes", 0);
+        /* between 4 and 16 nodes: of what they take against the closed form */
+        struct platform closed = measured();
+        closed.measured_collectives = (struct collective_table){0};
+        double library[3];
+        for (int i = 0; i < 3; i++) {
+                const struct collective_group group = {0, 1, 16 << i, 1};
+                library[i] = collective_seconds(&closed, &group, COLLECTIVE_ALL_GATHER, 64 << 20, DTYPE_FP16);
+        }
+        assert_within(measured_seconds(COLLECTIVE_ALL_GATHER, 32, 1, 64 << 20),
+                      library[1] * sqrt(12e-3 / library[0] * 25e-3 / library[2]), 1e-8,
+                      "between 4 and 16 nodes", 0);
+}
+
+/* Beyond what was measured the closed form goes on, times what the nearest measurement took against it. */
+static void test_beyond_what_was_measured_the_closed_form_goes_on(void **state)
+{
+        (void)state;
+        struct platform closed = measured();
+        closed.measured_collectives = (struct collective_table){0};
+        const struct collective_group node = {0, 1, 4, 1}, four = {0, 1, 16, 1}, places = {0, 4, 4, 1};
+        const double at = collective_seconds(&closed, &node, COLLECTIVE_ALLREDUCE, 64 << 20, DTYPE_FP16);
+        const double beyond = collective_seconds(&closed, &node, COLLECTIVE_ALLREDUCE, 1 << 30, DTYPE_FP16);
+        assert_within(measured_seconds(COLLECTIVE_ALLREDUCE, 4, 1, 1 << 30), 3e-3 * beyond / at, 1e-7,
+                      "a larger size", 0);
+        const double few = collective_seconds(&closed, &four, COLLECTIVE_ALL_GATHER, 4096, DTYPE_FP16);
+        const double many = collective_seconds(&closed, &four, COLLECTIVE_ALL_GATHER, 64 << 20, DTYPE_FP16);
+        assert_within(measured_seconds(COLLECTIVE_ALL_GATHER, 16, 1, 4096), 12e-3 * few / many, 1e-8,
+                      "a smaller size", 0);
+        /* one member of each of four nodes is slowed as all members of four nodes are */
+        const double one = collective_seconds(&closed, &places, COLLECTIVE_ALL_GATHER, 16 << 20, DTYPE_FP16);
+        assert_within(measured_seconds(COLLECTIVE_ALL_GATHER, 4, 4, 16 << 20), one * 12e-3 / many, 1e-8,
+                      "one member of each node", 0);
+        /* reduce-scatters were not measured at all */
+        assert_within(measured_seconds(COLLECTIVE_REDUCE_SCATTER, 4, 1, 1 << 20),
+                      collective_seconds(&closed, &node, COLLECTIVE_REDUCE_SCATTER, 1 << 20, DTYPE_FP16),
+                      1e-12, "not measured", 0);
+}
+
+static void test_simgrid_takes_what_was_measured(void **state)
+{
+        (void)state;
+        double worst = 0;
+        for (int i = 0; i < PLACEMENTS; i++)
+                for (int j = 0; j < SIZES; j++)
+                        for (int k = COLLECTIVE_ALLREDUCE; k <= COLLECTIVE_ALL_GATHER; k++) {
+                                const struct job job = {.platform = measured(),
+                                                        .count = placements[i].count,
+                                                        .stride = placements[i].stride,
+                                                        .groups = 1,
+                                                        .kind = (enum collective_kind)k,
+                                                        .bytes = sizes[j]};
+                                const double error = fabs(closed_form(&job) / seconds_of(&job) - 1);
+                                if (error > MAX_ERROR)
+                                        fail_msg("%d GPUs, every %d., operation %d, %lld B: %.2f %%",
+                                                 job.count, job.stride, k, (long long)job.bytes, 100 * error);
+                                worst = fmax(worst, error);
+                        }
+        printf("# measured collectives: SimGrid differs by at most %.3f %%\n", 100 * worst);
+}
+
+static void test_a_measured_exchange_takes_what_was_measured(void **state)
+{
+        (void)state;
+        struct platform platform = measured();
+        const struct collective_group node = {0, 1, 4, 1};
+        const struct collective_shape shape = collective_shape(&platform, &node);
+        for (int64_t bytes = 1024; bytes <= 64 << 20; bytes *= 8) {
+                const struct collective_exchange exchange =
+                        collective_exchange(&platform, &shape, bytes, DTYPE_FP16);
+                const double wanted = collective_series_seconds(&platform.measured_collectives.series[5],
+                                                                (double)bytes, NULL);
+                assert_within(collective_exchange_seconds(&shape, &exchange, bytes), wanted, 1e-6 * wanted,
+                              "an exchange", 0);
+        }
+}
+
 /* ---- libraries ---- */
 
 static enum collective_algorithm choice_of(enum collective_library library, int count, int stride,
@@ -369,6 +482,10 @@ int main(void)
                 cmocka_unit_test(test_closed_forms_of_scattering_and_gathering_are_within_2_percent),
                 cmocka_unit_test(test_a_folded_group_takes_what_all_of_its_members_do),
                 cmocka_unit_test(test_groups_side_by_side_share_what_the_closed_form_says),
+                cmocka_unit_test(test_a_measured_collective_takes_what_was_measured),
+                cmocka_unit_test(test_beyond_what_was_measured_the_closed_form_goes_on),
+                cmocka_unit_test(test_simgrid_takes_what_was_measured),
+                cmocka_unit_test(test_a_measured_exchange_takes_what_was_measured),
                 cmocka_unit_test(test_what_algorithms_send_is_what_textbooks_say),
                 cmocka_unit_test(test_open_mpi_chooses_by_its_table),
                 cmocka_unit_test(test_nccl_takes_trees_for_few_bytes_between_many_nodes_and_rings_for_many),

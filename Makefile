@@ -207,7 +207,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/ranvier
 	install $(BUILD)/bin/ranvier $(DESTDIR)$(PREFIX)/bin
 	install $(filter-out %/ranvier,$(BINARIES)) $(PLUGINS) $(DESTDIR)$(PREFIX)/libexec/ranvier
-	for folder in models/presets runtime/plan/frameworks sim/platforms sim/tables calibrate/profiles plots; do \
+	for folder in models/presets runtime/plan/frameworks sim/platforms sim/platforms/collectives sim/machines sim/tables calibrate/profiles plots; do \
 		install -d $(DESTDIR)$(PREFIX)/share/ranvier/$$folder && \
 		install -m 644 $$(ls $$folder/*.json $$folder/*.gp $$folder/*.csv 2>/dev/null) $(DESTDIR)$(PREFIX)/share/ranvier/$$folder || exit 1; \
 	done

@@ -1,5 +1,6 @@
 /* ranvier-sim: the commands that predict. The dispatcher names the verb; without one it is simulate. */
 #include "sim/world/frameworks.h"
+#include "sim/world/machines.h"
 #include "sim/world/simulate.h"
 #include "sim/search/sweep.h"
 #include "sim/evidence/validate.h"
@@ -9,9 +10,10 @@
 int main(int argc, char **argv)
 {
         static char names[][sizeof "ranvier frameworks"] = {"ranvier simulate", "ranvier sweep",
-                                                            "ranvier validate", "ranvier frameworks"};
+                                                            "ranvier validate", "ranvier frameworks",
+                                                            "ranvier machines"};
         static int (*const commands[])(int argc, char **argv) = {simulate_main, sweep_main, validate_main,
-                                                                 frameworks_main};
+                                                                 frameworks_main, machines_main};
         int command = 0;
         for (int i = 0; argc > 1 && i < (int)(sizeof commands / sizeof *commands); i++)
                 if (strcmp(argv[1], names[i] + strlen("ranvier ")) == 0) {

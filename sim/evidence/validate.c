@@ -8,6 +8,7 @@
 #include "runtime/base/file.h"
 #include "sim/search/parts.h"
 #include "sim/evidence/verdict.h"
+#include "sim/world/named_machine.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@ enum { TABLES = 16 };
 
 struct settings {
         struct measured_defaults defaults;
-        const char *paths[TABLES], *csv;
+        const char *paths[TABLES], *machine, *csv;
+        struct named_machine named; /* of --machine; the defaults may point into it */
         int tables, jobs;
         bool summary;
 };
@@ -41,6 +43,7 @@ static const struct setting option_rows[] = {
         {SETTING_OWN, "table", .argument = "FILE", .parse = add_table,
          .help = "Measured runs, as comma separated values; several times for several tables. Without it those that come "
                  "with the program: published runs of GPTs, AxoNN's, and sharded Llamas"},
+        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP},
         {SETTING_PATH, "profile", .argument = "PROFILE", AT(defaults.profile),
          .help = "What kernels take (default: the table's profile, or by its gpu)"},
         {SETTING_PATH, "platform", .argument = "PLATFORM", AT(defaults.platform),
@@ -200,6 +203,9 @@ static int parse_and_validate(int argc, char **argv, struct rv_error_info *err)
         plan->blocking = true;
         plan->order = ORDER_REPLICAS;
         int rc = command_line_parse(&argp, argc, argv, &settings, false, err);
+        if (rc == 0)
+                rc = named_machine_take(&settings.named, settings.machine, &settings.defaults.profile,
+                                        &settings.defaults.platform, err);
         if (rc == 0)
                 rc = check_settings(&settings, err);
         return rc ? rc : validate(&settings, err);

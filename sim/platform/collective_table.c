@@ -1,5 +1,6 @@
 #include "sim/platform/collective_table.h"
 
+#include "runtime/base/csv.h"
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
 
@@ -21,6 +22,7 @@ double collective_bus_share(enum collective_kind kind, int members)
 /* ---- columns ---- */
 
 enum column { OPERATION, GPUS, NODES, BYTES, TIME_S, TIME_US, BUS_RATE, COLUMNS };
+enum { CELLS = COLUMNS };
 
 static const char *const column_names[COLUMNS] = {
         [OPERATION] = "operation",
@@ -54,25 +56,6 @@ static int wrong_line(const struct reading *r, int code)
         return code;
 }
 
-/* Splits a line at its commas, in place; returns how many cells there are, at most `max` + 1. */
-static int split(char *line, char **cells, int max)
-{
-        int count = 0;
-        for (char *at = line; at && count <= max;) {
-                char *comma = strchr(at, ',');
-                if (comma)
-                        *comma++ = 0;
-                at += strspn(at, " \t");
-                for (size_t end = strlen(at); end > 0 && (at[end - 1] == ' ' || at[end - 1] == '\t');)
-                        at[--end] = 0;
-                if (count < max)
-                        cells[count] = at;
-                count++;
-                at = comma;
-        }
-        return count;
-}
-
 static bool has_column(const struct reading *r, enum column column)
 {
         for (int i = 0; i < r->column_count; i++)
@@ -83,9 +66,6 @@ static bool has_column(const struct reading *r, enum column column)
 
 static int take_columns(struct reading *r, char *const *cells, int count)
 {
-        if (count > COLUMNS)
-                return WRONG(r, "there are more than the %d columns that a table of collectives can have",
-                             COLUMNS);
         for (int i = 0; i < count; i++) {
                 struct nearest nearest = {.word = cells[i]};
                 int column = 0;
@@ -242,17 +222,19 @@ static void take_comment(struct reading *r)
 
 static int take_line(struct reading *r)
 {
-        char *cells[COLUMNS + 1];
+        char *cells[CELLS];
         if (r->lines.line[0] == '#') {
                 take_comment(r);
                 return 0;
         }
         if (!r->lines.line[strspn(r->lines.line, " \t")])
                 return 0;
-        const int count = split(r->lines.line, cells, COLUMNS);
+        const int count = csv_split(r->lines.line, cells, CELLS);
         if (!r->sourced)
                 return WRONG(r, "a comment must come first that says where the figures are from: # source: "
                                 "...");
+        if (count < 0)
+                return WRONG(r, "the line has more than %d cells, or a quote without its end", CELLS);
         return r->column_count ? take_row(r, cells, count) : take_columns(r, cells, count);
 }
 

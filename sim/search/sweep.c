@@ -8,6 +8,7 @@
 #include "runtime/base/setting.h"
 #include "runtime/plan/framework.h"
 #include "sim/search/parts.h"
+#include "sim/world/named_machine.h"
 #include "sim/world/predict.h"
 #include "sim/search/results.h"
 #include "sim/search/search.h"
@@ -34,7 +35,8 @@ static const char documentation[] =
         "  mpirun -n 8 ranvier sweep ... --csv sweep.csv\n";
 
 struct settings {
-        const char *model, *profile, *platform, *csv, *plot;
+        const char *model, *machine, *profile, *platform, *csv, *plot;
+        struct named_machine named; /* of --machine; profile and platform may point into it */
         struct space space;
         const char *plans;            /* NULL: not given */
         const char *fixed[MAX_FLAGS]; /* by row: as given for all plans, or NULL */
@@ -143,10 +145,13 @@ static const struct setting option_rows[] = {
          .help = "Numbers of devices, such as 48,96,192 (required)"},
         {SETTING_OWN, "offload", .argument = "WHICH", AT(space.offload), .parse = parse_offload,
          .help = "Master parameters and moments in host memory: yes, no, or both, the default, which compares"},
+        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP},
         {SETTING_TEXT, "profile", .argument = "PROFILE", AT(profile),
-         .help = "What kernels take: a file of ranvier calibrate, or a preset such as v100-datasheet (required)"},
+         .help = "What kernels take: a file of ranvier calibrate, or a preset such as v100-datasheet (required, or "
+                 "--machine)"},
         {SETTING_TEXT, "platform", .argument = "PLATFORM", AT(platform),
-         .help = "The cluster: a preset (summit), a platform JSON, or local (where the profile was measured) (required)"},
+         .help = "The cluster: a preset (summit), a platform JSON, or local (where the profile was measured) (required, or "
+                 "--machine)"},
         {SETTING_HEADING, .help = "Plans to consider:"},
         {SETTING_LIST, "micro-batch-size", .argument = "B,B,...", AT(space.micro_batch_sizes), .min = 1,
          .max = LARGEST_GRID,
@@ -261,6 +266,15 @@ static int parse_base(struct settings *s, struct rv_error_info *err)
         return rc ? rc : axes_check_built(&s->space.axes, base, err);
 }
 
+/* What --machine says of profile, platform and --gpus. */
+static int take_machine(struct settings *s, struct rv_error_info *err)
+{
+        int rc = named_machine_take(&s->named, s->machine, &s->profile, &s->platform, err);
+        if (rc == 0 && !s->space.gpus.count && s->named.gpus)
+                s->space.gpus = (struct int_list){{s->named.gpus}, 1};
+        return rc;
+}
+
 static int check_settings(const struct settings *s, const struct parts *parts, struct rv_error_info *err)
 {
         char figures[2][1100];
@@ -270,10 +284,15 @@ static int check_settings(const struct settings *s, const struct parts *parts, s
                 return rv_fail(
                         err, RV_EINPUT,
                         "--profile is missing: a file that ranvier calibrate wrote, or a preset such as "
-                        "v100-datasheet");
+                        "v100-datasheet; or name it and the platform by --machine");
         if (!s->platform)
-                return rv_fail(err, RV_EINPUT,
-                               "--platform is missing: local, a preset such as summit, or a file");
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--platform is missing: local, a preset such as summit, or a file; or name it and "
+                        "the profile by --machine");
+        for (int i = 0; i < s->space.gpus.count; i++)
+                if (named_machine_check(&s->named, s->space.gpus.values[i], err))
+                        return err->code;
         if (parts->size > 1 && !s->csv)
                 return rv_fail(
                         err, RV_EINPUT,
@@ -553,6 +572,8 @@ int sweep_main(int argc, char **argv)
         int rc = command_line_parse(&argp, argc, argv, &s, parts.rank > 0, &err);
         if (rc == COMMAND_LINE_DONE)
                 return 0;
+        if (rc == 0)
+                rc = take_machine(&s, &err);
         if (rc == 0)
                 rc = check_settings(&s, &parts, &err);
         if (rc == 0)

@@ -11,6 +11,7 @@
 #include "runtime/plan/framework.h"
 #include "runtime/plan/grid.h"
 #include "sim/world/interval.h"
+#include "sim/world/named_machine.h"
 #include "sim/world/paper_batch.h"
 #include "sim/world/predict.h"
 #include "sim/world/replay.h"
@@ -24,7 +25,8 @@
 /* The command line. */
 struct settings {
         struct options plan;
-        const char *profile, *platform, *platform_xml, *replay;
+        const char *machine, *profile, *platform, *platform_xml, *replay;
+        struct named_machine named; /* of --machine; profile and platform may point into it */
         int gpus, batches, replay_batch;
         double tokens;                    /* of the whole training; 0: not given */
         double net_link_bytes_per_second; /* 0: not given */
@@ -60,14 +62,15 @@ static int parse_fold(void *at, const char *option, const char *text, struct rv_
 /* clang-format off */
 static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The machine:"},
+        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP},
         {SETTING_PATH, "profile", .argument = "PROFILE", AT(profile),
          .help = "What kernels take: a file of ranvier calibrate, or a preset such as a100-datasheet; several between "
-                 "commas where a platform has several kinds of GPUs (required)"},
+                 "commas where a platform has several kinds of GPUs (required, or --machine)"},
         {SETTING_PATH, "platform", .argument = "PLATFORM", AT(platform),
          .help = "The cluster: local (where the profile was measured), a preset such as summit, a platform JSON or a "
-                 "SimGrid XML file (required)"},
+                 "SimGrid XML file (required, or --machine)"},
         {SETTING_INT, "gpus", .argument = "N", AT(gpus), .min = 1, .max = 1048576,
-         .help = "How many devices: P x D x T of the plan (required)"},
+         .help = "How many devices: P x D x T of the plan (required; with --machine NxNAME N if not given)"},
         {SETTING_RATE, "net-link", .argument = "RATE", AT(net_link_bytes_per_second),
          .help = "With --platform local: every rank has a link of this rate, such as 1GB/s, without latency, as in "
                  "ranvier train --net-link"},
@@ -118,6 +121,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 static const char documentation[] =
         "Predicts a training run: the same scheduler as ranvier train, driven by SimGrid instead of "
         "devices.\v"
+        "Llama 3 8B on one node of H100, and 70B on 64 of them:\n"
+        "  ranvier simulate llama3-8b --machine 8xh100 --tp 2 --dp 4 \\\n"
+        "      --micro-batch-size 1 --batch-size 64\n"
+        "  ranvier simulate llama3-70b --machine h100 --gpus 512 --tp 8 --pp 4 --dp 16 \\\n"
+        "      --zero 1 --micro-batch-size 1 --batch-size 256\n"
         "GPT 12B on 48 GPUs, without having one:\n"
         "  ranvier simulate gpt-12b --profile a100-datasheet \\\n"
         "      --platform generic --gpus 48 --pp 12 --dp 4 \\\n"
@@ -139,7 +147,8 @@ static int check_replay(const struct settings *s, struct rv_error_info *err)
         const struct {
                 const char *name;
                 bool given;
-        } others[] = {{"--profile", s->profile},
+        } others[] = {{"--machine", s->machine},
+                      {"--profile", s->profile},
                       {"--platform", s->platform},
                       {"--platform-xml", s->platform_xml},
                       {"--net-link", s->net_link_bytes_per_second > 0},
@@ -161,6 +170,17 @@ static int check_replay(const struct settings *s, struct rv_error_info *err)
         return 0;
 }
 
+/* What --machine says of profile, platform and --gpus. With a replay it is refused before it is looked at. */
+static int take_machine(struct settings *s, struct rv_error_info *err)
+{
+        if (s->replay)
+                return 0;
+        int rc = named_machine_take(&s->named, s->machine, &s->profile, &s->platform, err);
+        if (rc == 0 && !s->gpus)
+                s->gpus = s->named.gpus;
+        return rc;
+}
+
 /* What needs no file, in the order in which a user would mend it. */
 static int check_settings(const struct settings *s, struct rv_error_info *err)
 {
@@ -173,11 +193,15 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
                 return rv_fail(
                         err, RV_EINPUT,
                         "--profile is missing: a file that ranvier calibrate wrote, or a preset such as "
-                        "a100-datasheet");
+                        "a100-datasheet; or name it and the platform by --machine");
         if (!s->platform && !s->replay)
-                return rv_fail(err, RV_EINPUT,
-                               "--platform is missing: local, a preset such as generic, or a file");
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--platform is missing: local, a preset such as generic, or a file; or name it "
+                        "and the profile by --machine");
         if (s->replay && check_replay(s, err))
+                return err->code;
+        if (named_machine_check(&s->named, s->gpus, err))
                 return err->code;
         if (s->net_link_bytes_per_second > 0 && s->platform && strcmp(s->platform, "local") != 0)
                 return rv_fail(
@@ -624,6 +648,8 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         struct settings settings = {.batches = 1, .replay_batch = -1};
         options_init(&settings.plan);
         int rc = command_line_parse(&argp, argc, argv, &settings, false, err);
+        if (rc == 0)
+                rc = take_machine(&settings, err);
         if (rc == 0)
                 rc = check_settings(&settings, err);
         if (rc == 0)

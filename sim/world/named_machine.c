@@ -44,10 +44,8 @@ static int no_machine(const char *text, const char *name, struct rv_error_info *
                         snprintf(near + strlen(near), sizeof near - strlen(near), "%s%s", *near ? ", " : "",
                                  known);
         }
-        return rv_fail(
-                err, RV_EINPUT,
-                "--machine '%.40s': there is no machine of this name%s%s; 'ranvier machines' lists all", text,
-                *near ? "; near are " : "", near);
+        return rv_fail(err, RV_EINPUT, "there is no machine '%.40s'%s%s; 'ranvier machines' lists all", text,
+                       *near ? "; near are " : "", near);
 }
 
 /* ---- its file ---- */
@@ -108,7 +106,7 @@ static int check_node(const struct named_machine *m, struct rv_error_info *err)
         if (m->gpus < 0 || m->gpus > platform.gpus_per_node)
                 rc = rv_fail(
                         err, RV_EINPUT,
-                        "--machine %.40s: a node of %s has 1 to %d GPUs; for several nodes give --machine %s "
+                        "machine %.40s: a node of %s has 1 to %d GPUs; for several nodes give --machine %s "
                         "and --gpus",
                         m->text, m->name, platform.gpus_per_node, m->name);
         platform_free(&platform);
@@ -148,7 +146,7 @@ int named_machine_take(struct named_machine *m, const char *text, const char **p
                 return rc;
         if (!*profile && !m->profile[0])
                 return rv_fail(err, RV_EINPUT,
-                               "--machine %s: its profile is not there (%s); name another with --profile, or "
+                               "machine %s: its profile is not there (%s); name another with --profile, or "
                                "choose a machine that 'ranvier machines' lists",
                                m->text, m->profiles);
         *profile = *profile ? *profile : m->profile;

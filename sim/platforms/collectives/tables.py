@@ -4,8 +4,8 @@
   tables.py collectives.csv     every GPU of a table "gpu,operation,gpus,elements_fp16,seconds", thinned to points between
                                 which a line in logarithms is within 2 %; writes the .csv files beside this script
   tables.py --nccl-tests N FILE...
-                                what nccl-tests printed (all_reduce_perf and so on, each FILE with its header) on N nodes,
-                                out of place, as a table on standard output
+                                what nccl-tests printed on N nodes, each FILE with its header and the name of its test
+                                (all_reduce_perf, ...) in it or in the name of the file; out of place, as a table on standard output
 """
 import csv
 import math
@@ -65,19 +65,16 @@ def print_nccl_tests(nodes, paths):
     print("# source: nccl-tests, %s" % " ".join(os.path.basename(path) for path in paths))
     print("operation,gpus,nodes,bytes,microseconds")
     for path in paths:
-        operation, ranks = None, 0
         with open(path) as file:
-            for line in file:
-                words = line.split()
-                found = re.search(r"\b(all_reduce|all_gather|reduce_scatter|alltoall)_perf\b", line)
-                operation = found.group(1) if found else operation
-                if re.match(r"#\s+Rank\s+\d+", line):
-                    ranks += 1
-                if len(words) < 8 or not words[0].isdigit() or int(words[0]) == 0:
-                    continue
-                if not operation or ranks < 2:
-                    sys.exit("tables.py: %s: the lines before the results must name the test (all_reduce_perf) and list its ranks" % path)
-                print("%s,%d,%d,%s,%s" % (operation, ranks, nodes, words[0], words[5]))
+            text = file.read()
+        found = re.search(r"(all_reduce|all_gather|reduce_scatter|alltoall)", os.path.basename(path)) or \
+            re.search(r"\b(all_reduce|all_gather|reduce_scatter|alltoall)_perf\b", text)
+        ranks = len(re.findall(r"^#\s+Rank\s+\d+", text, re.M))
+        rows = [line.split() for line in text.splitlines() if re.match(r"\s*[1-9]\d*\s+\d+\s+\w+\s+\w+\s+-?\d+\s+[\d.]+", line)]
+        if not found or ranks < 2 or not rows:
+            sys.exit("tables.py: %s: there must be the name of the test (all_reduce_perf), its ranks and its rows" % path)
+        for words in rows:
+            print("%s,%d,%d,%s,%s" % (found.group(1), ranks, nodes, words[0], words[5]))
 
 
 def main():

@@ -123,7 +123,7 @@ static const char documentation[] =
         "devices.\v"
         "Llama 3 8B on one node of H100, and 70B on 64 of them:\n"
         "  ranvier simulate llama3-8b --machine 8xh100 --tp 2 --dp 4 \\\n"
-        "      --micro-batch-size 1 --batch-size 64\n"
+        "      --zero 1 --micro-batch-size 1 --batch-size 64\n"
         "  ranvier simulate llama3-70b --machine h100 --gpus 512 --tp 8 --pp 4 --dp 16 \\\n"
         "      --zero 1 --micro-batch-size 1 --batch-size 256\n"
         "GPT 12B on 48 GPUs, without having one:\n"

@@ -277,6 +277,52 @@ static void gradients_that_are_reduced_in_fp32_are_widened(void **state)
         price_free(&list);
 }
 
+/* A batch quantizes the four matrices of each of twelve layers once, beside what updates all parameters, or
+ * with ZeRO-1 a share of them. Gradients that are in fp32 from the first are not unscaled. */
+static void weights_are_quantized_with_their_updates(void **state)
+{
+        (void)state;
+        const double update = kernel_seconds(&(struct kernel){.kind = KERNEL_ADAMW}),
+                     unscale = kernel_seconds(&(struct kernel){.kind = KERNEL_UNSCALE}),
+                     quantize = kernel_seconds(&(struct kernel){.kind = KERNEL_QUANTIZE});
+        for (int zero = 0; zero <= 3; zero++) {
+                struct bench bench;
+                struct price_list list;
+                struct rv_error_info err;
+                struct options *o = &bench.options;
+                open_bench(&bench);
+                o->model = "gpt2-124m";
+                o->micro_batch_size = 1;
+                o->batch_size = o->dp = 2;
+                o->zero = zero;
+                o->dtype = DTYPE_BF16;
+                o->format = FORMAT_FP8;
+                o->wide_gradients = zero < 2;
+                if (options_resolve(o, 2, &err))
+                        fail_msg("%s", err.sentence);
+                o->bucket_parameters = gpt_parameters(&o->gpt);
+                price(&bench, &list);
+                const struct stage_price *stage = &list.stages[0];
+                double seconds = 0;
+                int64_t shares = 0;
+                for (int i = 0; i < stage->update_count; i++) {
+                        seconds += stage->updates[i].seconds - START - update -
+                                   (o->wide_gradients ? 0 : unscale);
+                        shares += stage->updates[i].parameters;
+                }
+                if (zero < 2) /* all in one */
+                        assert_int_equal(stage->update_count, 1);
+                assert_true(zero >= 2 || shares == gpt_parameters(&o->gpt) / (zero + 1));
+                if (zero == 3)
+                        assert_true(fabs(seconds) < 1e-15);
+                else if (zero == 2) /* whose updates are of units */
+                        assert_true(seconds > 0);
+                else
+                        assert_close(seconds, 12 * 4 * quantize, 1e-9);
+                price_free(&list);
+        }
+}
+
 /* Collectives along z beside products of a pass of `layers`: in each a product that waits for gathered
  * weights, one that makes gradients of them, which are reduce-scattered, and what adds these up, which takes
  * no time. */
@@ -332,6 +378,7 @@ int main(void)
                 cmocka_unit_test(parts_that_the_host_holds_up_take_what_it_takes_to_launch_them),
                 cmocka_unit_test(with_zero_3_a_pass_is_in_units),
                 cmocka_unit_test(gradients_that_are_reduced_in_fp32_are_widened),
+                cmocka_unit_test(weights_are_quantized_with_their_updates),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

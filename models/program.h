@@ -317,8 +317,9 @@ void program_context(struct program *);
  * steps that make these before them. What a shard has some rows of is quantized before it is gathered. A
  * product reads its operands along what is summed over, so the gradient of weights reads transposed copies;
  * of what goes in only that one is kept. Of parameters there are copies in memory that are made once a batch
- * (workload_list_quantize) or, with `weights_each_pass`, in each pass that reads them. */
-void program_quantize(struct program *, enum product_format format, bool weights_each_pass);
+ * (workload_list_quantize) or, with `weights_each_pass`, in each pass that reads them. With `maxima` the
+ * largest magnitude of what is quantized is found before. */
+void program_quantize(struct program *, enum product_format format, bool maxima, bool weights_each_pass);
 
 /* Runs all of these on a program whose forward is built: the collectives of the forward, its fused kernels
  * (if `fused`), the backward, the collectives of that, its fused kernels (if `fused`), what parts of

@@ -9,6 +9,10 @@
 #include "models/gpt.h"
 #include "models/kernels/kernel.h"
 
+/* What tensors are scaled by before they are quantized to fp8: by a maximum of before, or by their own, which
+ * is found first. */
+enum scaling { SCALING_DELAYED, SCALING_CURRENT };
+
 /* What of the collectives of a grid of shards runs beside products, each with those before it, as AxoNN names
  * them (Singh et al. 2024): the sums of the inputs' gradients; the reduce-scatters of weights' gradients
  * along z; the gathers of weights along z. */
@@ -23,6 +27,7 @@ struct work {
          * copies of parameters are made in each pass that reads them, not once a batch. */
         enum product_format format;
         bool quantizes_each_pass;
+        enum scaling scaling; /* of fp8; nvfp4 is scaled by its own maximum */
         /* Gradients of parameters are fp32 whatever tensors are stored as. */
         bool wide_gradients;
         /* Bytes of an element that is never stored in 16 bits; 0 stands for 4. The double build has 8. */
@@ -94,6 +99,12 @@ static inline int work_expert_ranks(const struct work *work)
 static inline int work_context_ranks(const struct work *work)
 {
         return work->cp > 1 ? work->cp : 1;
+}
+/* Whether what is quantized is scaled by its own maximum. */
+static inline bool work_finds_maxima(const struct work *work)
+{
+        return work->format == FORMAT_NVFP4 ||
+               (work->format == FORMAT_FP8 && work->scaling == SCALING_CURRENT);
 }
 /* Whether training is in mixed precision: tensors of 16 bits, master parameters in fp32. */
 static inline bool work_mixed(const struct work *work)

@@ -37,7 +37,7 @@ static void derive(struct program *program, enum layer layer, const struct gpt *
         family_build(program, layer, gpt, work);
         program_finish(program, work->fused);
         if (work->format != FORMAT_STORED && layer_is_block(layer))
-                program_quantize(program, work->format, work->quantizes_each_pass);
+                program_quantize(program, work->format, work_finds_maxima(work), work->quantizes_each_pass);
 }
 
 void workload_init(struct workload *w, const struct gpt *gpt, const struct work *work, int shards)
@@ -267,6 +267,14 @@ static int64_t pass_bytes(const struct workload *w, enum layer layer, enum layer
 
 /* ---- copies of parameters ---- */
 
+static int add_copy(const struct program *p, const struct step *step, enum dtype dtype, struct kernel *out,
+                    int count)
+{
+        if (out)
+                out[count] = program_kernel(p, step, dtype, 0);
+        return count + 1;
+}
+
 /* Writes the kernels that make the copies of a layer's parameters once a batch, and returns how many they
  * are. */
 static int list_copies(const struct workload *w, enum layer layer, struct kernel *out)
@@ -287,10 +295,11 @@ static int list_copies(const struct workload *w, enum layer layer, struct kernel
                         weight.cols = product->view[i].rows;
                         const struct step step = {.kind = KERNEL_QUANTIZE,
                                                   .format = product->format,
-                                                  .view = {weight, weight, weight}};
-                        if (out)
-                                out[count] = program_kernel(p, &step, w->work.dtype, 0);
-                        count++;
+                                                  .view = {weight, weight, weight, {.value = -1}}};
+                        const struct step maximum = {.kind = KERNEL_MAXIMUM, .view = {{.value = -1}, weight}};
+                        if (work_finds_maxima(&w->work))
+                                count = add_copy(p, &maximum, w->work.dtype, out, count);
+                        count = add_copy(p, &step, w->work.dtype, out, count);
                 }
         }
         return count;
@@ -308,13 +317,14 @@ int workload_list_quantize(const struct workload *w, const struct stage *stage, 
 /* The bytes of the copies of a layer's parameters, as they are and transposed. */
 static int64_t copies_bytes(const struct workload *w, enum layer layer)
 {
-        struct kernel kernels[PROGRAM_TENSORS];
+        struct kernel kernels[2 * PROGRAM_TENSORS];
         const int count = layer_is_block(layer) ? list_copies(w, layer, kernels) : 0;
         int64_t bytes = 0;
         for (int i = 0; i < count; i++) {
                 const struct kernel *k = &kernels[i];
                 const double elements = (double)k->batch * (double)k->m * (double)k->n;
-                bytes += 2 * memory_aligned((int64_t)ceil(format_bytes(w->work.format, elements)));
+                if (k->kind == KERNEL_QUANTIZE)
+                        bytes += 2 * memory_aligned((int64_t)ceil(format_bytes(w->work.format, elements)));
         }
         return bytes;
 }
@@ -357,12 +367,13 @@ static bool same_work(const struct work *a, const struct work *b)
         return a->micro_batch_size == b->micro_batch_size && a->seq_len == b->seq_len &&
                a->dtype == b->dtype && a->format == b->format &&
                a->quantizes_each_pass == b->quantizes_each_pass && a->wide_gradients == b->wide_gradients &&
-               a->real_bytes == b->real_bytes && a->recompute == b->recompute && a->fused == b->fused &&
-               a->sequence_parallel == b->sequence_parallel && a->tp_overlap == b->tp_overlap &&
-               work_expert_ranks(a) == work_expert_ranks(b) && a->expert_capacity == b->expert_capacity &&
-               work_context_ranks(a) == work_context_ranks(b) && a->cp_gathers == b->cp_gathers &&
-               work_shards_x(a) == work_shards_x(b) && work_shards_z(a) == work_shards_z(b) &&
-               a->grid_overlap == b->grid_overlap && a->logits_bytes == b->logits_bytes;
+               a->scaling == b->scaling && a->real_bytes == b->real_bytes && a->recompute == b->recompute &&
+               a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
+               a->tp_overlap == b->tp_overlap && work_expert_ranks(a) == work_expert_ranks(b) &&
+               a->expert_capacity == b->expert_capacity && work_context_ranks(a) == work_context_ranks(b) &&
+               a->cp_gathers == b->cp_gathers && work_shards_x(a) == work_shards_x(b) &&
+               work_shards_z(a) == work_shards_z(b) && a->grid_overlap == b->grid_overlap &&
+               a->logits_bytes == b->logits_bytes;
 }
 
 const struct workload *workloads_get(struct workloads *table, const struct gpt *gpt, const struct work *work,

@@ -1302,19 +1302,18 @@ struct known {
         enum profile_source source;
 };
 
-/* A model by which a kernel of a format of its own is priced that has none; NULL: there is none such. */
+/* A model by which a kernel that has none of its own is priced, of those that go with products in a format of
+ * their own; NULL: there is none such. */
 static const struct kernel_model *model_like(const struct profile_load *load, const struct kernel *kernel)
 {
-        const bool copies = kernel->kind == KERNEL_QUANTIZE || kernel->kind == KERNEL_TRANSPOSE_QUANTIZED;
-        const struct kernel_model *model = &load->models[kernel->dtype][KERNEL_SWIGLU];
-        if (kernel->format == FORMAT_STORED)
-                return NULL;
-        if (!copies)
-                model = &load->models[format_of(kernel)][KERNEL_MATMUL];
-        const bool fits =
-                copies || (kernel_descriptor(kernel->kind)->fused && kernel->kind != KERNEL_MATMUL &&
-                           kernel_descriptor(kernel->kind)->parts == 0);
-        return fits && model->present ? model : NULL;
+        const bool copies = kernel->kind == KERNEL_QUANTIZE || kernel->kind == KERNEL_MAXIMUM ||
+                            kernel->kind == KERNEL_TRANSPOSE_QUANTIZED;
+        const bool fused = kernel->format != FORMAT_STORED && kernel_descriptor(kernel->kind)->fused &&
+                           kernel_descriptor(kernel->kind)->parts == 0;
+        const struct kernel_model *model = copies  ? &load->models[kernel->dtype][KERNEL_SWIGLU]
+                                           : fused ? &load->models[format_of(kernel)][KERNEL_MATMUL]
+                                                   : NULL;
+        return model && model->present ? model : NULL;
 }
 
 static bool is_known_as(const struct profile_load *load, const struct kernel *kernel, bool fits_only,

@@ -88,6 +88,7 @@ enum kernel_kind {
         KERNEL_SET_LAST_COLUMNS, /* and back: those become y */
         /* Of products with a format of their own (struct kernel, `format`). No device has these yet. */
         KERNEL_QUANTIZE,            /* x (m,n) in the format, its transpose, or (transpose_b) both */
+        KERNEL_MAXIMUM,             /* the largest magnitude of x (m,n), by which that is scaled */
         KERNEL_TRANSPOSE_QUANTIZED, /* the transpose of x (m,n), both in the format */
         KERNEL_KINDS,
         /* No kernels, but entries of a shard's list of work where they run: the collectives of a stage's

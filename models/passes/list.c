@@ -55,17 +55,26 @@ static struct step again_of(const struct program *p, enum recompute recompute, c
                              .view = {v[5], v[6], v[0], v[7], v[8]}};
 }
 
+/* What a step makes a copy of, or finds the scale of, which is stored where that is; -1: it does neither. */
+static int quantized_by(const struct program *p, const struct step *step)
+{
+        enum { SCALED = 1, QUANTIZED = 2 };
+        return step->kind == KERNEL_QUANTIZE  ? step_reads(p, step, QUANTIZED)
+               : step->kind == KERNEL_MAXIMUM ? step_reads(p, step, SCALED)
+                                              : -1;
+}
+
 /* Whether `value`, an activation of the forward, is stored. */
 bool program_stores(const struct program *p, enum recompute recompute, int value)
 {
-        enum { QUANTIZED = 2 };
         if (recompute == RECOMPUTE_NONE)
                 return true;
         if (recompute == RECOMPUTE_FULL || recompute == RECOMPUTE_LAYER)
                 return false; /* the layer's input alone, which no step of it makes */
         const int maker = maker_of(p, value);
-        if (maker >= 0 && p->forward.at[maker].kind == KERNEL_QUANTIZE) /* as what it is a copy of */
-                return program_stores(p, recompute, step_reads(p, &p->forward.at[maker], QUANTIZED));
+        const int of = maker >= 0 ? quantized_by(p, &p->forward.at[maker]) : -1;
+        if (of >= 0)
+                return program_stores(p, recompute, of);
         for (int i = 0; recompute != RECOMPUTE_SELECTIVE && maker >= 0 && i < KERNEL_OPERANDS; i++)
                 if (p->forward.at[maker].view[i].value == value)
                         return !is_named(recompute, &p->forward.at[maker], i);

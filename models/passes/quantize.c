@@ -10,7 +10,7 @@
 struct quantizing {
         struct program *p;
         enum product_format format;
-        bool weights_each_pass;
+        bool maxima, weights_each_pass;
         bool weight[PROGRAM_VALUES]; /* parameters that such products read */
         /* The copies of a value; -1: none yet. */
         short copy[PROGRAM_VALUES], transposed[PROGRAM_VALUES];
@@ -122,16 +122,42 @@ static struct view lying(struct view view)
         return view;
 }
 
+/* Appends the step that finds what `x` is scaled by, and returns a view of that. */
+static struct view find_scale(struct quantizing *q, struct steps *to, const struct step *step, struct view x)
+{
+        const enum value_role role = q->p->values[x.value].role;
+        struct value scale = {.name = "scale",
+                              .role = role == ROLE_FLOW        ? ROLE_FLOW
+                                      : role == ROLE_PARAMETER ? ROLE_GATHERED
+                                                               : ROLE_ACTIVATION,
+                              .type = OPERAND_REAL,
+                              .axes = 1,
+                              .extent = {1},
+                              .state = STATE_WHOLE,
+                              .state_x = STATE_WHOLE,
+                              .overwrites = -1,
+                              .origin = -1,
+                              .gradient = -1};
+        const struct view view = {.value = (short)program_add_value(q->p, scale), .rows = 1, .picked = -1};
+        program_add_step(to, (struct step){.kind = KERNEL_MAXIMUM,
+                                           .unit = step->unit,
+                                           .part = step->part,
+                                           .view = {view, x}});
+        return view;
+}
+
 /* Appends the step that makes one of the copies of what `step` sees as `x`, or both. */
 static void quantize(struct quantizing *q, struct steps *to, const struct step *step, struct view x,
                      bool copy, bool transposed)
 {
-        enum { COPY, TRANSPOSED, OF };
+        enum { COPY, TRANSPOSED, OF, SCALE };
         struct step made = {.kind = KERNEL_QUANTIZE,
                             .unit = step->unit,
                             .part = step->part,
                             .format = (unsigned char)q->format};
         x = lying(x);
+        if (q->maxima)
+                made.view[SCALE] = find_scale(q, to, step, x);
         if (copy) {
                 q->copy[x.value] = add_copy(q, x.value, -1);
                 made.view[COPY] = of_value(x, q->copy[x.value]);
@@ -300,9 +326,10 @@ static void backward(struct quantizing *q)
         }
 }
 
-void program_quantize(struct program *p, enum product_format format, bool weights_each_pass)
+void program_quantize(struct program *p, enum product_format format, bool maxima, bool weights_each_pass)
 {
-        struct quantizing q = {.p = p, .format = format, .weights_each_pass = weights_each_pass};
+        struct quantizing q = {
+                .p = p, .format = format, .maxima = maxima, .weights_each_pass = weights_each_pass};
         for (int value = 0; value < PROGRAM_VALUES; value++)
                 q.copy[value] = q.transposed[value] = -1;
         mark_forward(&q);

@@ -310,6 +310,7 @@ struct work options_work(const struct options *o)
                 .dtype = o->dtype,
                 .format = o->format,
                 .quantizes_each_pass = o->zero == 3 && options_replicas(o) > 1,
+                .scaling = o->scaling,
                 .wide_gradients = o->wide_gradients,
                 .recompute = o->recompute == RECOMPUTE_SELECTIVE && !gpt_stores_scores(&o->gpt)
                                      ? RECOMPUTE_NONE

@@ -47,6 +47,7 @@ struct options {
         double clip;                /* the global norm to which gradients are clipped; 0: they are not */
         enum dtype dtype;           /* --precision: what tensors are stored as */
         enum product_format format; /* and what products read, if that is another; then dtype is DTYPE_BF16 */
+        enum scaling scaling;       /* --scaling, of fp8 */
         bool wide_gradients;        /* --gradients fp32: of 16-bit tensors */
         bool precision_given;       /* else train takes fp32, and a prediction takes its profile's */
         bool offload; /* master parameters and moments are in host memory; needs 16-bit tensors */

@@ -27,6 +27,8 @@ static const char *const grid_overlaps[] = {[GRID_OVERLAP_NONE] = "none",
 static const char *const context_exchanges[] = {
         [CONTEXT_RING] = "ring", [CONTEXT_ALL_GATHER] = "all-gather", NULL};
 static const char *const switched[] = {"off", "on", NULL};
+static const char *const scalings[] = {
+        [SCALING_DELAYED] = "delayed", [SCALING_CURRENT] = "current", NULL};
 static const char *const gradient_dtypes[] = {"16-bit", "fp32", NULL};
 static const char *const reduced_dtypes[] = {"16-bit", "fp32", NULL};
 static const char *const times_to_gather[] = {
@@ -102,6 +104,11 @@ static bool has_context(const struct options *o)
 static bool has_whole_backwards(const struct options *o)
 {
         return !options_parts_backward(o);
+}
+
+static bool is_not_fp8(const struct options *o)
+{
+        return o->format != FORMAT_FP8;
 }
 
 static bool quantizes(const struct options *o)
@@ -623,6 +630,14 @@ static const struct flag flags[] = {
          .sweep = SWEEP_FIXED,
          CONFLICTS({{{"precision", IS, DTYPE_BF16}, {"tp", ABOVE, LARGEST_GRID}}, .also = quantizes, .code = RV_ENOTBUILT,
                     .sentence = "{precision} with a grid of shards, {tp}, is not built yet"})},
+        {.name = "scaling", .argument = "WHEN", .scope = FLAG_OF_MANY, AT(STORE_INT, scaling),
+         .names = scalings, .report = REPORT_IF_CHANGED,
+         .help = "With --precision fp8: tensors are scaled by maxima of batches before (delayed, the default, and what "
+                 "block-wise scales such as MXFP8's cost), or by their own (current, or dynamic), for which each is read "
+                 "once more before it is quantized",
+         .sweep = SWEEP_FIXED,
+         CONFLICTS({{{"scaling", IS, SCALING_CURRENT}}, .also = is_not_fp8, .code = RV_EPLAN,
+                    .sentence = "{scaling} is for --precision fp8: no other one has both ways"})},
         {.name = "gradients", .argument = "DTYPE", .scope = FLAG_OF_MANY, AT(STORE_BOOL, wide_gradients),
          .names = gradient_dtypes, .report = REPORT_IF_CHANGED,
          .help = "In predictions of mixed, bf16, fp8 and nvfp4 precision: what gradients of parameters are made, added up and "

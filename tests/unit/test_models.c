@@ -898,6 +898,7 @@ static void bytes_of_kernels_are_those_counted_by_hand(void **state)
                 {{KERNEL_QUANTIZE, .transpose_b = 1, .format = FORMAT_NVFP4, .batch = 1, .m = 4, .n = 8},
                  32 * (2 + 2 * 9.0 / 16),
                  0},
+                {{KERNEL_MAXIMUM, .batch = 1, .m = 4, .n = 8}, 2 * 32, 0},
                 {{KERNEL_TRANSPOSE_QUANTIZED, .format = FORMAT_FP8, .batch = 1, .m = 4, .n = 8}, 2 * 32, 0},
                 /* products that read a byte an element, or half of one and its scales */
                 {{KERNEL_MATMUL, .format = FORMAT_FP8, .batch = 1, .m = 2, .n = 3, .k = 5}, 25 + 2 * 6, 0},

@@ -221,6 +221,8 @@ static const struct {
          "(fp16), bf16, and for predictions fp8 and nvfp4"},
         {GOOD "--precision fp8 --tp 2x1x1", 2, RV_ENOTBUILT,
          "--precision fp8 with a grid of shards, --tp 2x1x1, is not built yet"},
+        {GOOD "--precision nvfp4 --scaling current", 1, RV_EPLAN,
+         "--scaling current is for --precision fp8: no other one has both ways"},
         {GOOD "--gradients fp32 --precision fp32", 1, RV_EPLAN,
          "--gradients fp32 is for --precision mixed, bf16, fp8 and nvfp4: in fp32 gradients are fp32 anyway"},
         {GOOD "--gradients fp32 --precision bf16 --dp 2 --zero 2", 2, RV_ENOTBUILT,

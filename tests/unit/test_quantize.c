@@ -202,6 +202,33 @@ static void rows_are_gathered_in_the_format(void **state)
         free(w);
 }
 
+/* Where tensors are scaled by their own maxima, each is read once more, and weights are, too. */
+static void maxima_are_found_before_what_they_scale(void **state)
+{
+        (void)state;
+        const struct gpt gpt = gpt_of("llama3-8b");
+        const struct stage stage = {.stages = 1, .chunks = 1, .layers = 1, .shards = 1};
+        struct work current = work_of(FORMAT_FP8);
+        current.scaling = SCALING_CURRENT;
+        current.recompute = RECOMPUTE_FULL;
+        const struct work works[] = {work_of(FORMAT_FP8), current, work_of(FORMAT_NVFP4)};
+        const double inputs = (double)N * (C + C + C + F), gradients = (double)N * (C + 2 * F + C + QKV);
+        for (int i = 0; i < 3; i++) {
+                struct workload *w = workload_of(&gpt, &works[i]);
+                struct kernel copies[2 * PROGRAM_TENSORS];
+                int found;
+                const double forward = bytes_of(w, LAYER_BLOCK, PASS_FORWARD, KERNEL_MAXIMUM, &found);
+                assert_int_equal(found, i ? 4 : 0);
+                assert_close(forward, i ? 2 * inputs : 0, 0);
+                assert_close(bytes_of(w, LAYER_BLOCK, PASS_BACKWARD, KERNEL_MAXIMUM, &found),
+                             i ? 2 * gradients + (i == 1 ? 2 * inputs : 0) : 0, 0);
+                assert_int_equal(workload_list_quantize(w, &stage, copies), i ? 8 : 4);
+                for (int k = 0; i && k < 8; k++)
+                        assert_int_equal(copies[k].kind, k % 2 ? KERNEL_QUANTIZE : KERNEL_MAXIMUM);
+                free(w);
+        }
+}
+
 /* With ZeRO-3 weights are there for one pass: each quantizes them for its own product. */
 static void weights_of_one_pass_are_quantized_in_it(void **state)
 {
@@ -399,6 +426,7 @@ int main(void)
                 cmocka_unit_test(what_goes_into_products_is_kept_in_their_format),
                 cmocka_unit_test(copies_of_what_is_recomputed_are_made_again),
                 cmocka_unit_test(rows_are_gathered_in_the_format),
+                cmocka_unit_test(maxima_are_found_before_what_they_scale),
                 cmocka_unit_test(weights_of_one_pass_are_quantized_in_it),
                 cmocka_unit_test(routers_stay_as_they_are),
                 cmocka_unit_test(every_step_finds_what_it_reads),

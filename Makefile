@@ -177,6 +177,9 @@ bench-simulation: all
 # The tables and figures of AxoNN's paper, from simulation, in paper/.
 paper: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/paper.py
+# Which terms part the prediction of AxoNN's runs from what was measured, in waterfall/.
+axonn-waterfall: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/axonn_waterfall.py
 bench-fsdp: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) /usr/bin/python3 tests/bench/fsdp.py --python $(or $(PYTHON),python3) --runs $(or $(RUNS),5)
 bench-tp-overlap: all
@@ -216,5 +219,5 @@ uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/bin/ranvier $(DESTDIR)$(PREFIX)/libexec/ranvier $(DESTDIR)$(PREFIX)/share/ranvier
 
 clean:
-	rm -rf build demo bench paper
-.PHONY: fit-published all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean
+	rm -rf build demo bench paper waterfall
+.PHONY: fit-published all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean

@@ -31,7 +31,8 @@ static const struct command commands[] = {
          "the best plans for several numbers of GPUs, with and without offloading"},
         {"validate", "ranvier-sim", "validate", "predictions against runs that others measured, with errors"},
         {"frameworks", "ranvier-sim", "frameworks", "how other frameworks run a model, with sources"},
-        {"machines", "ranvier-sim", "machines", "the machines that --machine knows, with figures and sources"},
+        {"machines", "ranvier-sim", "machines",
+         "the machines that --machine knows, with figures and sources"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

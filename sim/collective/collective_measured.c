@@ -2,9 +2,9 @@
  *
  * Between two measured sizes the logarithm of seconds is interpolated over that of bytes; between two
  * measured numbers of GPUs of a node, or of nodes, that of how many times the library's closed form they
- * took. Beyond the measured ones the closed form goes on, times what the nearest took against it. A group that
- * has fewer or more members of each node than were measured takes the closed form, slowed as the measured one
- * is with as many bytes on the links between the nodes. */
+ * took. Beyond the measured ones the closed form goes on, times what the nearest took against it. A group
+ * that has fewer or more members of each node than were measured takes the closed form, slowed as the
+ * measured one is with as many bytes on the links between the nodes. */
 #include "sim/collective/collective_model.h"
 
 #include <math.h>

@@ -121,7 +121,10 @@ static void print_member(const char *key, const json_t *value, int depth)
                 return;
         }
         printf("%*s%s\n", 2 * depth, "", key);
-        json_object_foreach((json_t *)(uintptr_t)value, member, inner) print_member(member, inner, depth + 1);
+        json_object_foreach((json_t *)(uintptr_t)value, member, inner)
+        {
+                print_member(member, inner, depth + 1);
+        }
 }
 
 static void print_figure(const char *key, const json_t *figure, int depth)

@@ -69,7 +69,8 @@ static int group_of(const struct propagation *p, const struct kernel *kernel)
         const bool measured = p->machine->profile.measured;
         for (int i = 0; i < p->kernel_count && !has_point(p, kernel); i++) {
                 const struct kernel *other = &p->kernels[i].kernel;
-                const bool same_kind = other->kind == kernel->kind && other->dtype == kernel->dtype;
+                const bool same_kind = other->kind == kernel->kind && other->dtype == kernel->dtype &&
+                                       other->format == kernel->format;
                 if ((same_kind || !measured) && !has_point(p, other))
                         return p->kernels[i].group;
         }
@@ -190,7 +191,9 @@ static bool lacks_kernel_error(struct propagation *p, struct interval *interval)
                 char name[PROFILE_NAME];
                 if (error_of(p, INTERVAL_KERNELS, kernel, 0) > 0 || effect_of(p, tried) < MATTERS)
                         continue;
-                profile_kernel_name(name, kernel->kind, (enum dtype)kernel->dtype);
+                profile_kernel_name(
+                        name, kernel->kind,
+                        profile_format((enum dtype)kernel->dtype, (enum product_format)kernel->format));
                 snprintf(interval->unknown, sizeof interval->unknown,
                          "profile %.100s does not say the error of %s", p->machine->profile.path, name);
                 return true;

@@ -293,6 +293,27 @@ static void find_there(const struct workload *w, enum layer layer, enum layer_pa
         }
 }
 
+static bool makes_transposed(const struct steps *steps, int value)
+{
+        enum { TRANSPOSED = 1 };
+        for (int s = 0; s < steps->count; s++) {
+                const struct step *step = &steps->at[s];
+                if ((step->kind == KERNEL_QUANTIZE && step->view[TRANSPOSED].value == value) ||
+                    (step->kind == KERNEL_TRANSPOSE_QUANTIZED && step->view[0].value == value))
+                        return true;
+        }
+        return false;
+}
+
+/* Products for gradients of weights read transposed copies, or what was gathered of these; others do not. */
+static void check_layout(const struct program *p, const struct step *step, int value)
+{
+        const int made = value_root(p, value);
+        if (p->values[value].role == ROLE_ACTIVATION || p->values[value].role == ROLE_FLOW)
+                assert_int_equal(makes_transposed(&p->forward, made) || makes_transposed(&p->backward, made),
+                                 step->part == PART_WEIGHT);
+}
+
 static void check_list(const struct workload *w, enum layer layer, enum layer_pass pass, const char *name)
 {
         const struct program *p = &w->program[layer];
@@ -316,11 +337,12 @@ static void check_list(const struct workload *w, enum layer layer, enum layer_pa
                         const bool product = kernel.format != FORMAT_STORED &&
                                              kernel_descriptor(step->kind)->products == 1;
                         const enum operand_extent extent = kernel_descriptor(step->kind)->operands[i].extent;
-                        if (product && (extent == EXTENT_MK || extent == EXTENT_KN || extent == EXTENT_EKN))
+                        if (product && (extent == EXTENT_MK || extent == EXTENT_KN || extent == EXTENT_EKN)) {
                                 assert_true(p->values[value].format == kernel.format ||
                                             p->values[value].role == ROLE_PARAMETER);
-                        else if (value >= 0 && !kernel_collective(step->kind) &&
-                                 step->kind != KERNEL_TRANSPOSE_QUANTIZED)
+                                check_layout(p, step, value);
+                        } else if (value >= 0 && !kernel_collective(step->kind) &&
+                                   step->kind != KERNEL_TRANSPOSE_QUANTIZED)
                                 assert_int_equal(p->values[value].format, FORMAT_STORED);
                 }
                 for (int i = 0; i < KERNEL_OPERANDS; i++)

@@ -1,5 +1,6 @@
 #include "calibrate/request.h"
 
+#include "models/kernels/shape_table.h"
 #include "runtime/base/command_line.h"
 #include "runtime/base/file.h"
 #include "runtime/base/setting.h"
@@ -43,10 +44,12 @@ static int parse_precisions(void *at, const char *option, const char *text, stru
         return RV_OK;
 }
 
-static int parse_device(void *at, const char *option, const char *text, struct rv_error_info *err)
+static int parse_import(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
-        (void)option;
-        return options_parse_device(text, at, err);
+        struct import_request *import = at;
+        if (import->table_count == IMPORT_TABLES)
+                return rv_fail(err, RV_EINPUT, "%s: more than %d tables", option, IMPORT_TABLES);
+        return parse_path(option, text, &import->tables[import->table_count++], err);
 }
 
 static int parse_fusion(void *at, const char *option, const char *text, struct rv_error_info *err)
@@ -66,8 +69,9 @@ static const struct setting option_rows[] = {
          .help = "Fewer repetitions: under half a minute a precision instead of about one and a half"},
         {SETTING_INT, "ranks", .argument = "N", AT(ranks), FROM(1, MAX_RANKS),
          .help = "Ranks that compute at the same time (default 1; under mpirun: all of them)"},
-        {SETTING_OWN, "device", .argument = "NAME", AT(request.device), .parse = parse_device,
-         .help = "What computes: cpu, the default, or cuda; each rank has its GPU, or its share of one"},
+        {SETTING_TEXT, "device", .argument = "NAME", AT(request.device),
+         .help = "What computes: cpu, the default, or cuda; each rank has its GPU, or its share of one. With --import the GPU "
+                 "that the tables are of: v100 a100 h100 h200 b200 gb200 l40s, or a file that describes it"},
         {SETTING_INT, "threads", .argument = "T", AT(request.threads), FROM(1, DEVICE_MAX_THREADS),
          .help = "Threads of each rank's kernels (default: OMP_NUM_THREADS, or the processors that the rank may use)"},
         {SETTING_RATE, "host-link", .argument = "RATE", AT(request.host_link_bytes_per_second),
@@ -75,6 +79,12 @@ static const struct setting option_rows[] = {
                  "long as they take); train with the same; cpu only"},
         {SETTING_TEXT, "cpu-kernels", .argument = "NAME", AT(request.cpu_kernels),
          .help = "For experiments: as of ranvier train, auto (the default), avx512, avx2, baseline or scalar; cpu only"},
+        {SETTING_HEADING, .help = "Instead of measuring:"},
+        {SETTING_OWN, "import", .argument = "TABLE", AT(request.import), .parse = parse_import,
+         .help = "Make the profile from a table of kernels that somebody measured on the GPU --device; several times for "
+                 "several tables"},
+        {SETTING_TEXT, "source", .argument = "TEXT", AT(request.import.source),
+         .help = "Where the tables are from, for who reads the profile"},
         {SETTING_HEADING, .help = "The plan family, whose kernels are measured; all others are then fitted:"},
         {SETTING_TEXT, "model", .argument = "MODEL,...", AT(request.models),
          .help = "Presets or config.json files (default demo)"},
@@ -113,6 +123,22 @@ static error_t parser(int key, char *text, struct argp_state *state)
         return settings_take(option_rows, state->input, key, text, command_line_error(state));
 }
 
+/* The text behind the options ends with what tables look like. */
+static char *add_forms(int key, const char *text, void *input)
+{
+        char *longer;
+        size_t size;
+        (void)input;
+        if (key != ARGP_KEY_HELP_POST_DOC || !text)
+                return (char *)text;
+        FILE *stream = open_memstream(&longer, &size);
+        if (!stream)
+                return (char *)text;
+        fprintf(stream, "%s%s", text, shape_table_help);
+        fclose(stream);
+        return longer;
+}
+
 static struct argp_option argp_options[SETTINGS + 1];
 static const struct argp argp = {
         .options = argp_options,
@@ -128,10 +154,14 @@ static const struct argp argp = {
                "For fp32 and mixed precision, and an optimizer in host memory behind a link of 2 GB/s:\n"
                "  ranvier calibrate --ranks 2 --quick --precision fp32,mixed --offload \\\n"
                "      --host-link 2GB/s --out here.json\n"
+               "A GPU that others measured:\n"
+               "  ranvier calibrate --import gemm.csv --import attention.csv --device h100 \\\n"
+               "      --out mine.json\n"
                "One GPU, what GPT-2 124M takes on it:\n"
                "  ranvier calibrate --device cuda --precision bf16 --model gpt2-124m \\\n"
                "      --micro-batch-size 8 --out gpu.json\n\n"
-               "It starts its ranks with mpirun, and needs the machine for itself.",
+               "It starts its ranks with mpirun, and needs the machine for itself.\n\n",
+        .help_filter = add_forms,
 };
 
 bool request_gpu(const struct request *request)
@@ -234,6 +264,21 @@ static int check_shapes(const struct request *request, struct rv_error_info *err
         return RV_OK;
 }
 
+static int check_import(struct request *request, struct rv_error_info *err)
+{
+        struct import_request *import = &request->import;
+        struct file_use uses[IMPORT_TABLES + 1];
+        if (strcmp(request->device, "cpu") == 0 || strcmp(request->device, "cuda") == 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--import needs --device: the GPU that the tables are of, such as h100");
+        import->device = request->device;
+        import->out = request->out;
+        for (int i = 0; i < import->table_count; i++)
+                uses[i] = (struct file_use){"--import", import->tables[i], false};
+        uses[import->table_count] = (struct file_use){"--out", request->out, true};
+        return file_check_uses(uses, import->table_count + 1, err);
+}
+
 int request_parse(struct request *request, int argc, char **argv, int ranks, bool quiet,
                   struct rv_error_info *err)
 {
@@ -254,6 +299,12 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                 return rc;
         if (!request->out)
                 return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
+        if (request->import.table_count > 0)
+                return check_import(request, err);
+        if (request->import.source)
+                return rv_fail(err, RV_EINPUT, "--source is of tables, which --import names");
+        if ((rc = options_parse_device(request->device, &request->device, err)) != RV_OK)
+                return rc;
         request->fused = words.fusion != FUSION_OFF;
         if (request->offload && !request->precisions[DTYPE_FP16] && !request->precisions[DTYPE_BF16])
                 return rv_fail(err, RV_EINPUT,

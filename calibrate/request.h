@@ -4,6 +4,7 @@
 #ifndef RANVIER_CALIBRATE_REQUEST_H
 #define RANVIER_CALIBRATE_REQUEST_H
 
+#include "calibrate/import.h"
 #include "models/workload.h"
 #include "runtime/base/command_line.h"
 #include "runtime/base/parse.h"
@@ -54,6 +55,8 @@ struct request {
         int local_rank, local_ranks;
         /* Fewer repetitions. */
         bool quick;
+        /* Tables to make the profile of, instead of measuring; without any table it is not asked for. */
+        struct import_request import;
 };
 
 /* Whether something else computes than the processor that launches the kernels. */

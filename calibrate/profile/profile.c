@@ -1,5 +1,6 @@
 #include "calibrate/profile/profile.h"
 
+#include "calibrate/profile/surface_file.h"
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/version.h"
@@ -561,6 +562,49 @@ static int read_lines(struct reader *r, struct place where, const json_t *object
         return RV_OK;
 }
 
+static int read_table(struct reader *r, struct place where, const char *name, const json_t *entry,
+                      struct profile_tables *tables)
+{
+        struct profile_table table;
+        int format;
+        const int kind = kernel_of_name(name, &format);
+        if (kind < 0 || tables_kind((enum kernel_kind)kind) != kind)
+                return rv_fail(
+                        r->err, RV_EINPUT,
+                        "%s: %s: tables are of \"matmul\", \"grouped_matmul\" and \"attention\" with \"\", "
+                        "\"_half\", \"_bf16\", \"_fp8\" or \"_nvfp4\" behind",
+                        r->path, where.text);
+        const struct kernel like = in_format((struct kernel){.kind = (enum kernel_kind)kind}, format);
+        table.kind = like.kind;
+        table.dtype = (enum dtype)like.dtype;
+        table.format = (enum product_format)like.format;
+        int rc = surface_read(&table.surface, entry, tables_form(table.kind), r->path, where.text, r->err);
+        if (rc == RV_OK && !tables_add(tables, &table)) {
+                surface_free(&table.surface);
+                rc = rv_fail(r->err, RV_ESYSTEM, "%s: no memory for %s", r->path, where.text);
+        }
+        return rc;
+}
+
+/* What was measured of many shapes; all of it may be left out. */
+static int read_tables(struct reader *r, struct place where, const json_t *object, struct profile_load *load)
+{
+        const char *name;
+        json_t *tables, *entry;
+        int rc = find_object(r, where, object, "tables", &tables);
+        if (rc == RV_OK && json_object_get(object, "sustained_clock"))
+                rc = read_real(r, where, object, "sustained_clock", DBL_MIN, &load->tables.clock);
+        if (rc != RV_OK)
+                return rc;
+        json_object_foreach(tables, name, entry)
+        {
+                rc = read_table(r, place("%.60s.tables.%.40s", where.text, name), name, entry, &load->tables);
+                if (rc != RV_OK)
+                        return rc;
+        }
+        return RV_OK;
+}
+
 /* What launches cost, which may be left out. */
 static int read_launch(struct reader *r, struct place where, const json_t *load, const char *key,
                        struct profile_launch *launch)
@@ -580,7 +624,8 @@ static int read_launch(struct reader *r, struct place where, const json_t *load,
 static int read_load(struct reader *r, struct place where, const json_t *object, struct profile_load *load)
 {
         static const char *const known[] = {
-                "ranks", "op_overhead_seconds", "error", "launch", "graph", "kernels", "lines"};
+                "ranks",  "op_overhead_seconds", "error", "launch", "graph", "kernels", "lines",
+                "tables", "sustained_clock"};
         int64_t ranks = 0;
         int rc = file_check_keys(r->path, where.text, object, known, sizeof known / sizeof *known, r->err);
         if (rc != RV_OK || (rc = read_int(r, where, object, "ranks", 1, INT32_MAX, &ranks)) != RV_OK ||
@@ -597,6 +642,8 @@ static int read_load(struct reader *r, struct place where, const json_t *object,
                                "%s: %s: needs \"kernels\", an object with an entry a kernel", r->path,
                                where.text);
         rc = read_kernels(r, where, kernels, load);
+        if (rc == RV_OK)
+                rc = read_tables(r, where, object, load);
         return rc == RV_OK ? read_lines(r, where, object, load) : rc;
 }
 
@@ -846,6 +893,7 @@ void profile_free(struct profile *profile)
         for (int i = 0; i < profile->load_count; i++) {
                 struct profile_load *load = &profile->loads[i];
                 free(load->points);
+                tables_free(&load->tables);
                 for (int line = 0; line < PROFILE_LINES; line++)
                         free(load->lines[line].points);
         }
@@ -967,6 +1015,22 @@ static json_t *line_json(const struct profile_curve *curve)
         return json_pack("{s:o, s:o}", "fit", object, "points", points);
 }
 
+static void set_tables(json_t *load, const struct profile_tables *tables)
+{
+        json_t *object = json_object();
+        for (int i = 0; i < tables->count; i++) {
+                const struct profile_table *table = &tables->tables[i];
+                char name[PROFILE_NAME];
+                profile_kernel_name(name, table->kind, profile_format(table->dtype, table->format));
+                json_object_set_new(object, name, surface_json(&table->surface));
+        }
+        if (tables->clock > 0)
+                json_object_set_new(load, "sustained_clock", json_real(tables->clock));
+        if (tables->count > 0)
+                json_object_set(load, "tables", object);
+        json_decref(object);
+}
+
 static void set_launch(json_t *load, const char *key, const struct profile_launch *launch)
 {
         if (launch->host_seconds > 0)
@@ -986,6 +1050,7 @@ static json_t *load_json(const struct profile_load *load)
         set_error(object, load->error);
         set_launch(object, "launch", &load->launch);
         set_launch(object, "graph", &load->graph);
+        set_tables(object, &load->tables);
         return object;
 }
 
@@ -1150,7 +1215,8 @@ static bool has_fused(const struct profile_load *load, enum dtype dtype)
         for (int i = 0; i < load->point_count; i++)
                 if (load->points[i].kernel.kind == KERNEL_ATTENTION && load->points[i].kernel.dtype == dtype)
                         return true;
-        return load->models[dtype][KERNEL_ATTENTION].present;
+        const struct kernel attention = {.kind = KERNEL_ATTENTION, .dtype = (unsigned char)dtype};
+        return load->models[dtype][KERNEL_ATTENTION].present || tables_find(&load->tables, &attention);
 }
 
 bool profile_has_fused(const struct profile_load *load, enum dtype dtype)
@@ -1322,12 +1388,17 @@ static bool is_known_as(const struct profile_load *load, const struct kernel *ke
         const struct kernel_point *point = point_of(load, kernel, fits_only);
         const struct kernel_model *own = &load->models[format_of(kernel)][kernel->kind],
                                   *model = own->present ? own : model_like(load, kernel);
-        if (point)
+        if (point) {
                 *known = (struct known){point->seconds, point->error, 0, PROFILE_POINT};
-        else if (model)
+                return true;
+        }
+        *known = (struct known){.source = PROFILE_MODEL};
+        if (tables_price(&load->tables, kernel, &known->seconds, &known->error))
+                return true;
+        if (model)
                 *known = (struct known){model_seconds(model, kernel), model->error,
                                         model->quality.median_error, PROFILE_MODEL};
-        return point || model;
+        return model != NULL;
 }
 
 static bool is_known(const struct profile_load *load, const struct kernel *kernel, bool fits_only,
@@ -1367,6 +1438,12 @@ static bool find_price(const struct profile_load *load, const struct kernel *ker
                        struct known *known)
 {
         return is_known(load, kernel, fits_only, known) || parts_are_known(load, kernel, fits_only, known);
+}
+
+void profile_short_loops(struct profile *profile)
+{
+        for (int i = 0; i < profile->load_count; i++)
+                profile->loads[i].tables.short_loops = true;
 }
 
 double profile_kernel_error(const struct profile_load *load, const struct kernel *kernel, bool fits_only)

@@ -11,6 +11,7 @@
 #define RANVIER_CALIBRATE_PROFILE_PROFILE_H
 
 #include "calibrate/profile/model.h"
+#include "calibrate/profile/tables.h"
 
 #include <jansson.h>
 
@@ -104,6 +105,8 @@ struct profile_load {
         /* What a kernel takes in this 16-bit dtype is what it takes in the other one, where that alone is
          * known: a GPU's tensor cores multiply both alike. */
         bool lent[DTYPES];
+        /* Products and attention of which many shapes were measured; they go before models. */
+        struct profile_tables tables;
         struct profile_curve lines[PROFILE_LINES];
         /* From an operation's end to the start of the next one on the compute lane. */
         double op_overhead_seconds;
@@ -211,13 +214,18 @@ bool profile_has_fused(const struct profile_load *, enum dtype dtype);
 /* What a price comes from. */
 enum profile_source { PROFILE_POINT, PROFILE_MODEL };
 
+/* From here on kernels that tables price take what they took in the short loops that measured them, not what
+ * they take in a training run. */
+void profile_short_loops(struct profile *profile);
+
 /* Writes the seconds of one kernel: a measured point of exactly this shape if there is one (and not
- * `fits_only`), else by the model of its kind, else the sum of its parts (kernel_parts). A GPU's prices of
- * fp16 stand for bf16 where it has none of that, and the other way around, unless the profile's sources say
- * why it has none. What quantizes moves its bytes as a SwiGLU does, where it has no model of its own; a
- * product in a format of its own with something behind it is priced by the model of the product alone.
- * `source` (may be NULL) becomes PROFILE_POINT if everything in it was measured. A kind with none of these is
- * RV_EINPUT, with a sentence that names the kernel, the profile and what to do. */
+ * `fits_only`), else by the table of its kind (tables.h), else by the model of its kind, else the sum of its
+ * parts (kernel_parts). A GPU's prices of fp16 stand for bf16 where it has none of that, and the other way
+ * around, unless the profile's sources say why it has none. What quantizes moves its bytes as a SwiGLU does,
+ * where it has no model of its own; a product in a format of its own with something behind it is priced by
+ * the model of the product alone. `source` (may be NULL) becomes PROFILE_POINT if everything in it was
+ * measured. A kind with none of these is RV_EINPUT, with a sentence that names the kernel, the profile and
+ * what to do. */
 int profile_kernel_seconds(const struct profile *, const struct profile_load *, const struct kernel *,
                            bool fits_only, double *seconds, enum profile_source *source,
                            struct rv_error_info *err);

@@ -1,7 +1,9 @@
-TESTS += test_profile test_model test_fit test_samples test_family
+TESTS += test_profile test_model test_surface test_fit test_samples test_family
 $(BUILD)/tests/test_profile: $(call obj,tests/unit/test_profile.c) $(call lib,profile models base)
 	$(TEST_LINK)
 $(BUILD)/tests/test_model: $(call obj,tests/unit/test_model.c) $(call lib,profile models base)
+	$(TEST_LINK)
+$(BUILD)/tests/test_surface: $(call obj,tests/unit/test_surface.c) $(call lib,fit profile models base)
 	$(TEST_LINK)
 $(BUILD)/tests/test_fit: $(call obj,tests/unit/test_fit.c) $(call lib,fit profile models base)
 	$(TEST_LINK) $(GSL_LIBS)

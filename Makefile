@@ -169,6 +169,21 @@ fit-published: all
 	$(call FIT,h100-published) --table sim/tables/published.csv
 	$(if $(VTRAIN),$(call FIT,vtrain-a100) --table $(VTRAIN)/single_node.csv --platform vtrain-a100 --recompute none)
 
+# Makes the profiles of GPUs whose kernels others measured; TABLES: the folder of the tables (calibrate/README.md says which).
+IMPORT = $(BUILD)/bin/ranvier calibrate --device $(1) --out calibrate/profiles/$(1).json \
+	--source "$(4)" \
+	$(addprefix --import ,$(wildcard $(addprefix $(TABLES)/,gemm-$(2).csv attention-$(2).csv $(3))))
+AICONFIGURATOR := ai-dynamo/aiconfigurator, systems/data (Apache-2.0)
+profiles: all
+	$(if $(wildcard $(TABLES)/gemm-*.csv),,$(error TABLES must be a folder with gemm-GPU.csv and attention-GPU.csv: make profiles TABLES=FOLDER))
+	$(call IMPORT,v100,V100-SXM2,,baidu-research/DeepBench$(comma) results/train (Apache-2.0))
+	$(call IMPORT,a100,A100-SXM4-80GB,moe-forward.csv,$(AICONFIGURATOR))
+	$(call IMPORT,h100,H100-SXM5-80GB,moe-forward.csv,$(AICONFIGURATOR))
+	$(call IMPORT,h200,H200-SXM-141GB,moe-forward.csv,$(AICONFIGURATOR))
+	$(call IMPORT,b200,B200-SXM-180GB,moe-forward.csv training-kernels.csv,$(AICONFIGURATOR); long loops: MooreThreads/SimuMax$(comma) configs/system (Apache-2.0))
+	$(call IMPORT,gb200,GB200,,$(AICONFIGURATOR))
+	$(call IMPORT,l40s,L40S,,$(AICONFIGURATOR))
+
 # This tree's build and another's in turns: make bench-builds OTHER=/path/of/another/tree
 bench-builds: all
 	tests/bench/builds.py $(or $(OTHER),$(error OTHER is missing: the path of another tree that is built)) $(if $(RUNS),--runs $(RUNS)) $(PARTS)
@@ -210,7 +225,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/ranvier
 	install $(BUILD)/bin/ranvier $(DESTDIR)$(PREFIX)/bin
 	install $(filter-out %/ranvier,$(BINARIES)) $(PLUGINS) $(DESTDIR)$(PREFIX)/libexec/ranvier
-	for folder in models/presets runtime/plan/frameworks sim/platforms sim/platforms/collectives sim/machines sim/tables calibrate/profiles plots; do \
+	for folder in models/presets runtime/plan/frameworks sim/platforms sim/platforms/collectives sim/machines sim/tables calibrate/profiles calibrate/devices plots; do \
 		install -d $(DESTDIR)$(PREFIX)/share/ranvier/$$folder && \
 		install -m 644 $$(ls $$folder/*.json $$folder/*.gp $$folder/*.csv 2>/dev/null) $(DESTDIR)$(PREFIX)/share/ranvier/$$folder || exit 1; \
 	done
@@ -220,4 +235,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean
+.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean

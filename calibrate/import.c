@@ -20,6 +20,7 @@ struct datasheet {
         const char *name;
         int64_t ranks;
         double processors, memory_bytes, bytes_per_second, memory_efficiency, start_seconds;
+        double memory_error; /* the relative standard error of memory_efficiency; 0: not stated */
         double attention_backward;
         double peaks[PROFILE_FORMATS];
 };
@@ -116,7 +117,10 @@ static int read_datasheet(struct datasheet *sheet, const char *name, struct rv_e
             (rc = need_figure(sheet, "kernel_start_seconds", 1, &sheet->start_seconds, err)) ||
             (rc = need_figure(sheet, "attention_backward", 100, &sheet->attention_backward, err)))
                 return rc;
-        return read_peaks(sheet, err);
+        const json_t *memory = json_object_get(sheet->document, "memory_efficiency");
+        if (json_object_get(memory, "error"))
+                rc = file_need_real(sheet->path, memory, "error", DBL_MIN, 1, &sheet->memory_error, err);
+        return rc == RV_OK ? read_peaks(sheet, err) : rc;
 }
 
 /* Of a format, or of the other one of 16 bits; 0: the GPU has no such products. */

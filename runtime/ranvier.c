@@ -30,6 +30,7 @@ static const struct command commands[] = {
         {"sweep", "ranvier-sim", "sweep",
          "the best plans for several numbers of GPUs, with and without offloading"},
         {"validate", "ranvier-sim", "validate", "predictions against runs that others measured, with errors"},
+        {"price", "ranvier-sim", "price", "what kernels of a table take by a profile, against their seconds"},
         {"frameworks", "ranvier-sim", "frameworks", "how other frameworks run a model, with sources"},
         {"machines", "ranvier-sim", "machines",
          "the machines that --machine knows, with figures and sources"},

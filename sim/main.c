@@ -3,6 +3,7 @@
 #include "sim/world/machines.h"
 #include "sim/world/simulate.h"
 #include "sim/search/sweep.h"
+#include "sim/evidence/price.h"
 #include "sim/evidence/validate.h"
 
 #include <string.h>
@@ -11,9 +12,9 @@ int main(int argc, char **argv)
 {
         static char names[][sizeof "ranvier frameworks"] = {"ranvier simulate", "ranvier sweep",
                                                             "ranvier validate", "ranvier frameworks",
-                                                            "ranvier machines"};
-        static int (*const commands[])(int argc, char **argv) = {simulate_main, sweep_main, validate_main,
-                                                                 frameworks_main, machines_main};
+                                                            "ranvier machines", "ranvier price"};
+        static int (*const commands[])(int argc, char **argv) = {
+                simulate_main, sweep_main, validate_main, frameworks_main, machines_main, price_main};
         int command = 0;
         for (int i = 0; argc > 1 && i < (int)(sizeof commands / sizeof *commands); i++)
                 if (strcmp(argv[1], names[i] + strlen("ranvier ")) == 0) {

@@ -58,7 +58,9 @@ def check_simulate(tap, folder):
     precision, said, _ = taken(["fp32", "mixed"], "--precision", "fp32")
     tap.ok(precision == "fp32" and "was not given" not in said, "a precision that is given is taken, without a word", said)
     precision, said, _ = taken(["mixed"], "--precision", "bf16")
-    tap.ok(precision is None and "take --precision mixed, or a profile that has the other" in said and "calibrate" not in said,
+    tap.ok(precision == "bf16", "what a GPU's profile has of fp16 stands for bf16", said)
+    precision, said, _ = taken(["fp32"], "--precision", "bf16")
+    tap.ok(precision is None and "take --precision fp32, or a profile that has the other" in said and "calibrate" not in said,
            "of a profile that nobody measured the cure is not to measure", said)
     precision, said, _ = taken(["fp32"], "--offload")
     tap.ok(precision is None and "leave --offload out" in said, "offloading from a profile of fp32 alone is refused", said)

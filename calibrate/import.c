@@ -2,7 +2,7 @@
 
 #include "calibrate/profile/profile.h"
 #include "calibrate/profile/surface_fit.h"
-#include "models/kernels/shape_table.h"
+#include "models/shape_table.h"
 #include "runtime/base/file.h"
 #include "runtime/base/number.h"
 
@@ -383,7 +383,9 @@ static json_t *sources_of(const struct import *import)
         }
         json_t *special = json_object_get(import->datasheet.document, "kernel_efficiency");
         json_object_foreach(special, key, value)
+        {
                 json_object_set(sources, key, json_object_get(value, "source"));
+        }
         if (import->request->source)
                 json_object_set_new(sources, "tables", json_string(import->request->source));
         return sources;

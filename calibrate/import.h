@@ -1,5 +1,5 @@
 /* `ranvier calibrate --import`: a profile of a GPU from tables of kernels that somebody measured
- * (models/kernels/shape_table.h), and the GPU's datasheet. */
+ * (models/shape_table.h), and the GPU's datasheet. */
 #ifndef RANVIER_CALIBRATE_IMPORT_H
 #define RANVIER_CALIBRATE_IMPORT_H
 

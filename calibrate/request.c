@@ -1,6 +1,6 @@
 #include "calibrate/request.h"
 
-#include "models/kernels/shape_table.h"
+#include "models/shape_table.h"
 #include "runtime/base/command_line.h"
 #include "runtime/base/file.h"
 #include "runtime/base/setting.h"

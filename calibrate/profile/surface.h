@@ -13,7 +13,7 @@
 #ifndef RANVIER_CALIBRATE_PROFILE_SURFACE_H
 #define RANVIER_CALIBRATE_PROFILE_SURFACE_H
 
-#include "models/kernels/kernel.h"
+#include "models/workload.h"
 
 #include <stdbool.h>
 

@@ -74,7 +74,8 @@ const struct profile_table *tables_find(const struct profile_tables *tables, con
         const enum dtype other = dtype == DTYPE_FP32   ? DTYPE_FP32
                                  : dtype == DTYPE_BF16 ? DTYPE_FP16
                                                        : DTYPE_BF16;
-        const enum product_format format = kind == KERNEL_ATTENTION ? FORMAT_STORED : (enum product_format)kernel->format;
+        const enum product_format format =
+                kind == KERNEL_ATTENTION ? FORMAT_STORED : (enum product_format)kernel->format;
         const struct profile_table *table = NULL;
         if (kind < 0 || tables->count == 0)
                 return NULL;

@@ -27,8 +27,7 @@ static const char *const grid_overlaps[] = {[GRID_OVERLAP_NONE] = "none",
 static const char *const context_exchanges[] = {
         [CONTEXT_RING] = "ring", [CONTEXT_ALL_GATHER] = "all-gather", NULL};
 static const char *const switched[] = {"off", "on", NULL};
-static const char *const scalings[] = {
-        [SCALING_DELAYED] = "delayed", [SCALING_CURRENT] = "current", NULL};
+static const char *const scalings[] = {[SCALING_DELAYED] = "delayed", [SCALING_CURRENT] = "current", NULL};
 static const char *const gradient_dtypes[] = {"16-bit", "fp32", NULL};
 static const char *const reduced_dtypes[] = {"16-bit", "fp32", NULL};
 static const char *const times_to_gather[] = {

@@ -1,7 +1,7 @@
 #include "sim/evidence/price.h"
 
 #include "calibrate/profile/profile.h"
-#include "models/kernels/shape_table.h"
+#include "models/shape_table.h"
 #include "runtime/base/command_line.h"
 #include "runtime/base/file.h"
 #include "runtime/base/number.h"

@@ -41,7 +41,7 @@ static const char *kernels(const struct profile *profile)
 {
         bool points = false;
         for (int i = 0; i < profile->load_count; i++)
-                points = points || profile->loads[i].point_count > 0;
+                points = points || profile->loads[i].point_count > 0 || profile->loads[i].tables.count > 0;
         return !profile->load_count                       ? "-"
                : profile->measured || points              ? "measured"
                : json_object_size(profile->fitted_on) > 0 ? "fitted"

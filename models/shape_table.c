@@ -1,4 +1,4 @@
-#include "models/kernels/shape_table.h"
+#include "models/shape_table.h"
 
 #include "runtime/base/csv.h"
 #include "runtime/base/file.h"
@@ -184,7 +184,7 @@ static int read_heads(const struct reader *r, int64_t batch, enum column width, 
 static int read_attention(const struct reader *r, struct shape_row *row)
 {
         struct kernel *kernel = &row->kernels[0];
-        int64_t batch, tokens;
+        int64_t batch = 0, tokens = 0;
         *kernel = (struct kernel){.kind = KERNEL_ATTENTION, .dtype = DTYPE_BF16};
         row->kernel_count = 1;
         int rc = *text_of(r, DTYPE) ? need_dtype(r, kernel) : RV_OK;

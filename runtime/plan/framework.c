@@ -69,9 +69,25 @@ static int read_number(const struct reader *r, const json_t *object, const char 
         return wrong_term(r, text);
 }
 
-static bool is_true(const json_t *object, const char *key)
+/* A switch, which may be missing. */
+static int read_switch(const struct reader *r, const json_t *object, const char *key, bool *on)
 {
-        return json_is_true(json_object_get(object, key));
+        const json_t *value = json_object_get(object, key);
+        *on = json_is_true(value);
+        if (!value || json_is_boolean(value))
+                return 0;
+        char text[96];
+        snprintf(text, sizeof text, "has a '%.40s' that is neither true nor false", key);
+        return wrong_term(r, text);
+}
+
+/* An object of flags, which may be missing. */
+static int check_object(const struct reader *r, const json_t *term, const char *key)
+{
+        const json_t *value = json_object_get(term, key);
+        char text[96];
+        snprintf(text, sizeof text, "has '%.40s' that are no object of flags", key);
+        return !value || json_is_object(value) ? 0 : wrong_term(r, text);
 }
 
 static int add_rule(const struct reader *r, struct framework_rule rule, const char *kind)
@@ -114,10 +130,13 @@ static int read_rule(const struct reader *r, const json_t *object)
                 rc = read_number(r, object, "kept_bytes", &rule.kept_bytes);
         if (rc == 0)
                 rc = read_number(r, object, "held_bytes", &rule.held_bytes);
+        if (rc == 0)
+                rc = read_switch(r, object, "instead", &rule.instead);
+        if (rc == 0)
+                rc = read_switch(r, object, "width", &rule.width);
+        if (rc == 0)
+                rc = read_switch(r, object, "accumulating", &rule.accumulating);
         rule.launches = (int)fmin(launches, 1000);
-        rule.instead = is_true(object, "instead");
-        rule.width = is_true(object, "width");
-        rule.accumulating = is_true(object, "accumulating");
         if (rc == 0 && rule.instead && rule.launches == 0)
                 rc = wrong_term(r, "is instead of a kernel, by no launch");
         for (size_t i = 0; rc == 0 && i < json_array_size(of); i++)
@@ -191,7 +210,10 @@ static int read_flags(const struct reader *r, const json_t *term)
 static int read_launches(const struct reader *r, const json_t *term)
 {
         struct framework *f = r->f;
-        if (is_true(term, "eager"))
+        bool eager;
+        if (read_switch(r, term, "eager", &eager))
+                return r->err->code;
+        if (eager)
                 f->eager_term = f->term_count;
         if (json_object_get(term, "host_seconds_a_kernel"))
                 f->host_term = f->term_count;
@@ -268,6 +290,10 @@ static int read_term(struct reader *r, const json_t *term)
                         return wrong_term(r, "is there twice");
         int rc = check_keys(r, term, keys);
         if (rc == 0)
+                rc = check_object(r, term, "flags");
+        if (rc == 0)
+                rc = check_object(r, term, "when");
+        if (rc == 0)
                 rc = check_source(r, term);
         if (rc == 0)
                 rc = read_flags(r, term);
@@ -285,7 +311,15 @@ static int read_document(struct framework *f, struct rv_error_info *err)
 {
         struct reader r = {.f = f, .err = err};
         const json_t *terms = json_object_get(f->document, "terms");
+        const char *key;
+        json_t *value;
         int rc = 0;
+        json_object_foreach(f->document, key, value)
+        {
+                if (strcmp(key, "title") != 0 && strcmp(key, "aliases") != 0 && strcmp(key, "terms") != 0)
+                        return wrong(&r, key,
+                                     "a framework has a title, aliases and terms, and no other member");
+        }
         if (!json_is_string(json_object_get(f->document, "title")))
                 return wrong(&r, "title", "a framework has a 'title'");
         if (!json_is_array(terms))

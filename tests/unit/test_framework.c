@@ -184,6 +184,9 @@ static void a_file_that_is_wrong_says_where(void **state)
                  "that is not a number from 0 up"},
                 {TERM("\"source\": \"a book\", \"flags\": {\"pp\": \"2\"}"), "is none of many plans"},
                 {TERM("\"source\": \"a book\", \"flags\": {\"zero\": \"7\"}"), "--zero"},
+                {TERM("\"source\": \"a book\", \"flags\": [\"zero\"]"), "no object of flags"},
+                {TERM("\"source\": \"a book\", \"eager\": 1"), "neither true nor false"},
+                {"7", "a term without a 'name'"},
                 {TERM("\"source\": \"a book\", \"sustained_clock\": 0.9"), "of which 'gpu'"},
         };
 #undef TERM

@@ -1440,6 +1440,21 @@ static bool find_price(const struct profile_load *load, const struct kernel *ker
         return is_known(load, kernel, fits_only, known) || parts_are_known(load, kernel, fits_only, known);
 }
 
+bool profile_has_products(const struct profile_load *load, enum product_format format)
+{
+        enum { SIZE = 4096 }; /* of a product like any other */
+        const struct kernel product = {.kind = KERNEL_MATMUL,
+                                       .transpose_b = 1,
+                                       .dtype = DTYPE_BF16,
+                                       .format = (unsigned char)format,
+                                       .batch = 1,
+                                       .m = SIZE,
+                                       .n = SIZE,
+                                       .k = SIZE};
+        struct known known;
+        return find_price(load, &product, false, &known);
+}
+
 void profile_short_loops(struct profile *profile)
 {
         for (int i = 0; i < profile->load_count; i++)

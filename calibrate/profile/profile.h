@@ -211,6 +211,9 @@ bool profile_has_precision(const struct profile *, enum dtype dtype);
  * has the fused kernels: --fusion auto asks this. */
 bool profile_has_fused(const struct profile_load *, enum dtype dtype);
 
+/* Whether the load prices products that read copies in a format. */
+bool profile_has_products(const struct profile_load *, enum product_format format);
+
 /* What a price comes from. */
 enum profile_source { PROFILE_POINT, PROFILE_MODEL };
 

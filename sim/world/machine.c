@@ -301,6 +301,13 @@ int machine_settle(const struct machine *m, struct options *options, struct rv_e
                                "--device %s: profile %.160s is of %.64s; leave --device out, or name another "
                                "profile",
                                options->device, m->profile.path, m->profile.device.name);
+        const char *precision = precision_name(options->dtype, options->format);
+        if (options->format != FORMAT_STORED && !profile_has_products(m->load, options->format))
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "profile %.160s knows no products in %s (kernel matmul_%s): take --precision bf16, "
+                        "or a profile that does",
+                        m->profile.path, precision, precision);
         if (options->fusion == FUSION_AUTO)
                 options->fused = (!m->profile.unfused || options->cp > 1) &&
                                  profile_has_fused(m->load, options->dtype);

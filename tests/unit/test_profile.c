@@ -718,6 +718,8 @@ static void products_are_priced_in_their_format(void **state)
                          RV_EINPUT);
         assert_non_null(strstr(err.sentence, "kernel grouped_matmul_fp8"));
         assert_true(profile.peaks[profile_format(DTYPE_BF16, FORMAT_FP8)] == 8);
+        assert_true(profile_has_products(load, FORMAT_FP8));
+        assert_false(profile_has_products(load, FORMAT_NVFP4));
         profile_free(&profile);
         load_kernels(&profile, "A GPU", "", swiglu);
         assert_int_equal(

@@ -475,6 +475,8 @@ static void print_basis(const struct simulation *s)
                        m->platform.groups[kind].gpu, machine_profile(m, kind)->source);
         print_gathered(s);
         printf("platform   %s: %s\n", m->platform.name, m->platform.source);
+        if (m->platform.measured_collectives.count)
+                printf("           collectives as measured: %s\n", m->platform.measured_collectives.source);
         if (m->platform.messages)
                 print_messages(s);
         print_copies(s);

@@ -129,6 +129,8 @@ def check_measured(tap, folder):
     report, _, err = simulate(folder, *plan, "--platform", platform)
     seconds = report["phases"]["allreduce_seconds"] if report else 0
     tap.ok(report and abs(seconds - 1) < 0.01, "an all-reduce takes what the platform's table says", f"{seconds} {err}")
+    _, out, err = ranvier.run(["simulate", *PLAN, *plan, "--platform", platform])
+    tap.ok(re.search(r"^platform   mine: a test\n           collectives as measured: a test$", out, re.M), "and that is said", out + err)
     refused(tap, ["simulate", *PLAN, *plan, "--platform", own_platform(folder, head + "all_reduce,8,1000,-1\n")],
             "mine.csv:3: seconds is \"-1\", must be a number greater than 0", "a table's error has its file and line")
     for members, sentence in (({"measured_collectives": ["h101"]}, "\"measured_collectives\" names \"h101\", must be one of a100-sxm"),

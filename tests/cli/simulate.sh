@@ -353,7 +353,7 @@ refused "a grid that is not the GPUs is refused" 2 '--pp 2 x --dp 1 needs 2 devi
 refused "an unknown platform is answered with the presets" 2 'neither "local", a preset \(.*generic' \
         "$ranvier" "${small[@]}" --profile a100-datasheet --platform nowhere
 for option in gpus profile platform; do
-        "$ranvier" simulate --help | tr -d '\n' | grep -qE -- "--$option=[A-Z]+ [^=]*\(required\)"
+        "$ranvier" simulate --help | tr -d '\n' | grep -qE -- "--$option=[A-Z]+ [^=]*\(required[,;)]"
         result "--help says that --$option is required"
 done
 refused "a JSON file that is no profile is refused as such" 2 'model.json: is not a profile of ranvier calibrate' \

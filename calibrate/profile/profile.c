@@ -1376,7 +1376,9 @@ static const struct kernel_model *model_like(const struct profile_load *load, co
                             kernel->kind == KERNEL_TRANSPOSE_QUANTIZED;
         const bool fused = kernel->format != FORMAT_STORED && kernel_descriptor(kernel->kind)->fused &&
                            kernel_descriptor(kernel->kind)->parts == 0;
-        const struct kernel_model *model = copies  ? &load->models[kernel->dtype][KERNEL_SWIGLU]
+        const struct kernel_model *stored = load->models[kernel->dtype];
+        const struct kernel_model *model = copies && stored[kernel->kind].present ? &stored[kernel->kind]
+                                           : copies                               ? &stored[KERNEL_SWIGLU]
                                            : fused ? &load->models[format_of(kernel)][KERNEL_MATMUL]
                                                    : NULL;
         return model && model->present ? model : NULL;

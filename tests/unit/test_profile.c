@@ -717,6 +717,10 @@ static void products_are_priced_in_their_format(void **state)
         assert_int_equal(profile_kernel_seconds(&profile, load, &grouped, false, &seconds, NULL, &err),
                          RV_EINPUT);
         assert_non_null(strstr(err.sentence, "kernel grouped_matmul_fp8"));
+        struct kernel_model *of_copies = &profile.loads[0].models[DTYPE_BF16][KERNEL_QUANTIZE];
+        *of_copies = (struct kernel_model){.bytes_per_second = 20, .present = true};
+        assert_int_equal(profile_kernel_seconds(&profile, load, &copy, false, &seconds, NULL, &err), RV_OK);
+        assert_true(fabs(seconds - 300 / 20.0) < 1e-12);
         assert_true(profile.peaks[profile_format(DTYPE_BF16, FORMAT_FP8)] == 8);
         assert_true(profile_has_products(load, FORMAT_FP8));
         assert_false(profile_has_products(load, FORMAT_NVFP4));

@@ -265,6 +265,7 @@ static int explore_group(const struct space *space, const struct machine *machin
                          struct paper_memo *memo, struct rv_error_info *err)
 {
         struct options settled = space->base;
+        framework_flags(&settled);
         int rc = machine_settle(machine, &settled, err);
         if (rc)
                 return rc;

@@ -236,10 +236,14 @@ static void mark_given(struct options *base, const char *flag)
         base->given |= UINT64_C(1) << (flag_named(flag) - flags_all(&count));
 }
 
-/* The framework's flags are for whatever the sweep does not vary. */
+/* The framework's flags are for whatever the sweep does not vary, where they go together with it: each
+ * candidate gets its own (space.c), and the plan that all begin from its precision alone. */
 static int take_framework(struct settings *s, struct rv_error_info *err)
 {
         static const char *const varied[] = {"recompute", "offload", "offload-activations"};
+        const struct flag *precision = flag_named("precision");
+        char text[FLAG_TEXT];
+        struct options like;
         for (size_t i = 0; i < sizeof varied / sizeof *varied; i++)
                 mark_given(&s->space.base, varied[i]);
         for (int i = 0; i < s->space.axes.count; i++) {
@@ -247,7 +251,14 @@ static int take_framework(struct settings *s, struct rv_error_info *err)
                 if (axis->given || axis->list.count > 1)
                         mark_given(&s->space.base, axis->flag->name);
         }
-        return framework_take(&s->framework, &s->space.base, err);
+        like = s->space.base;
+        const int rc = framework_take(&s->framework, &like, err);
+        if (rc)
+                return rc;
+        s->space.base.framework = like.framework;
+        return like.precision_given
+                       ? flag_parse(precision, &s->space.base, flag_write(precision, &like, text), err)
+                       : 0;
 }
 
 /* Completes the plan that all candidates begin from, and checks it as one plan's flags are. */

@@ -66,6 +66,15 @@ def check_sweep(tap, folder):
            rows["deepspeed"])
 
 
+def check_wide_sweep(tap):
+    """Attention by parts of a sequence is fused: what a sweep varies leaves out the flag of the framework that it does not go with."""
+    status, out, err = ranvier.run(["sweep", "gpt-12b", "--gpus", 48, "--offload", "no", "--batch-size", 1536, "--recompute",
+                                    "layer", "--plans", "megatron", "--pp", "6,12", "--simulate", 1, "--like", "megatron-2021",
+                                    *MACHINE])
+    tap.ok(status == 0 and "--p2p blocking" in out and "--fusion off" not in out.split("again:")[0],
+           "a sweep over what Megatron-LM has, like Megatron-LM of 2021", err + out)
+
+
 def check_validate(tap, folder):
     table, out = os.path.join(folder, "runs.csv"), os.path.join(folder, "out.csv")
     with open(table, "w") as file:
@@ -115,6 +124,7 @@ def main():
         check_neutral(tap, folder)
         check_terms(tap, folder)
         check_sweep(tap, folder)
+        check_wide_sweep(tap)
         check_validate(tap, folder)
         check_refusals(tap, folder)
     check_list(tap)

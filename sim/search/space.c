@@ -266,6 +266,7 @@ static int explore_group(const struct space *space, const struct machine *machin
 {
         struct options settled = space->base;
         framework_flags(&settled);
+        settled.fused = settled.fusion != FUSION_OFF; /* as options_resolve has it */
         int rc = machine_settle(machine, &settled, err);
         if (rc)
                 return rc;

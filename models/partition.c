@@ -604,7 +604,8 @@ static struct partition_units units_at(const struct gpt *gpt, const struct stage
                 .embedding = layer_elements(tensors_of(gpt, LAYER_EMBEDDING), 0, stage, place) - shared,
                 .dense = layer_elements(tensors_of(gpt, LAYER_DENSE), 0, stage, place),
                 .block = layer_elements(tensors_of(gpt, LAYER_BLOCK), 0, stage, place),
-                .head = layer_elements(tensors_of(gpt, LAYER_HEAD), gpt->tied, stage, place)};
+                .head = layer_elements(tensors_of(gpt, LAYER_HEAD), gpt->tied, stage, place),
+                .experts = layer_elements(tensors_of(gpt, LAYER_BLOCK), 0, stage, PLACE_EXPERTS)};
 }
 
 struct partition_units partition_stage_units(const struct gpt *gpt, const struct stage *stage)
@@ -623,6 +624,7 @@ void partition_unit_sums(const struct gpt *gpt, const struct stage *stage, bool 
 {
         const struct partition_units more = units_at(gpt, stage, PLACE_REPLICATED);
         *before = units_at(gpt, stage, PLACE_SPLIT);
+        before->block += before->experts;
         *summed = units_at(gpt, stage, PLACE_SUMMED);
         if (!sequence_parallel)
                 return;
@@ -695,7 +697,7 @@ int partition_pieces(const struct gpt *gpt, const struct stage *stage, const str
                    one = ends && gpt->tied && stage->first && stage->last;
         const int first = unit->top + 1 - unit->blocks;
         const int64_t shared = ends ? shared_embedding(gpt, stage) : 0;
-        for (int i = PLACE_SPLIT; i <= PLACE_REPLICATED; i++) {
+        for (int i = PLACE_EXPERTS; i <= PLACE_REPLICATED; i++) {
                 const enum place place = (enum place)i;
                 const struct layer_places at = places_of(gpt, stage, place);
                 const struct partition_units units = units_at(gpt, stage, place);

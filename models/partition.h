@@ -172,6 +172,8 @@ int partition_dense(const struct gpt *gpt, const struct stage *stage);
  * of it at both ends: what is missing there is padding. */
 struct partition_units {
         int64_t embedding, dense, block, head;
+        /* Of those of a block, its first ones: of experts that are spread over ranks. */
+        int64_t experts;
 };
 struct partition_units partition_stage_units(const struct gpt *gpt, const struct stage *stage);
 
@@ -228,8 +230,8 @@ struct partition_piece {
 };
 /* Returns the layers of a part of a forward: number 0 is the embedding, then come `each` blocks at once, then
  * the head. partition_pieces stores the pieces of the unit that these are in, in the order of places, and
- * returns how many there are; embedding and tied head of one stage are one unit. In a unit lies first what is
- * split over shards, of all its layers, then what all shards have. For stages whose experts are not spread.
+ * returns how many there are; embedding and tied head of one stage are one unit. In a unit lie first experts
+ * that are spread over ranks, of all its layers, then what is split over shards, then what all shards have.
  */
 struct partition_span partition_unit(const struct stage *stage, int each, int nth);
 enum { PARTITION_PIECES = 7 };

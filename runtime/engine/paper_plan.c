@@ -89,6 +89,16 @@ static double slowest_experts(const struct batch *b, int rank, enum op_kind kind
         return seconds;
 }
 
+/* Likewise for a unit. */
+static double slowest_in_unit(const struct price_list *prices, int stage, const struct op *unit)
+{
+        double seconds = 0;
+        struct op op = *unit;
+        for (op.segment = 0; prices->loads && price_behind(prices, stage, &op).pass; op.segment++)
+                seconds += price_imbalance(prices, stage, &op, price_slowest(prices, stage, &op));
+        return seconds;
+}
+
 static void price_tensors(const struct batch *b, int rank, struct stage_costs *stage)
 {
         const struct stage_price *prices = prices_of(b, rank)->stages;
@@ -203,7 +213,8 @@ static double range_seconds(const struct batch *b, int rank, const struct op *op
         const double start = prices->stages[plan_stage(&b->plan, rank)].start;
         struct price_layers layers[PRICE_UNITS];
         const int count = price_range(prices, plan_stage(&b->plan, rank), op, layers);
-        double seconds = start + price_unit_gradients(prices, plan_stage(&b->plan, rank), op);
+        double seconds = start + price_unit_gradients(prices, plan_stage(&b->plan, rank), op) +
+                         slowest_in_unit(prices, plan_stage(&b->plan, rank), op);
         for (int i = 0; i < count; i++)
                 seconds += layers[i].times * (layers[i].pass->seconds - start +
                                               b->links->tensor(b->links->context, rank, layers[i].pass));

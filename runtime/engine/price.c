@@ -474,13 +474,17 @@ static int price_gradients(struct pricing *pricing, const struct core_units *uni
         const int64_t parameters = core_unit_parameters(&pricing->plan, units, unit);
         struct kernel widen[WORKLOAD_UPDATE_KERNELS];
         workload_update(parameters, dtype, widen); /* unscales first */
-        const struct kernel kernels[] = {
-                pricing->plan.reduce_fp32 ? widen[0] : workload_clear(parameters, dtype),
-                of_gradients(pricing,
-                             workload_load_gradients(plan_share(&pricing->plan, parameters), dtype))};
-        int rc = price_kernels(pricing, kernels, 1, host, clear);
+        struct core_unit_part parts[CORE_UNIT_PARTS];
+        const int count = core_unit_parts(&pricing->plan, units, unit, parts);
+        struct kernel first = pricing->plan.reduce_fp32 ? widen[0] : workload_clear(parameters, dtype),
+                      loads[CORE_UNIT_PARTS];
+        for (int i = 0; i < count; i++) {
+                const int64_t share = plan_own(&pricing->plan, parts[i].group, 0, parts[i].count).count;
+                loads[i] = of_gradients(pricing, workload_load_gradients(share, dtype));
+        }
+        int rc = price_kernels(pricing, &first, 1, host, clear);
         if (rc == 0)
-                rc = price_kernels(pricing, kernels + 1, 1, host, load);
+                rc = price_kernels(pricing, loads, count, host, load);
         *clear -= start;
         *load -= start;
         return rc;
@@ -490,7 +494,7 @@ static int price_gradients(struct pricing *pricing, const struct core_units *uni
 static int price_gathered(struct pricing *pricing, const struct stage *chunk, struct stage_price *price)
 {
         const struct core_stage stage = options_core_stage(pricing->options, chunk->index, 0);
-        const int count = core_units_of(&pricing->plan, &stage.units).parts, first = !chunk->first;
+        const int count = core_units_of(&pricing->plan, &stage.units).parts;
         double *clear = price->gradients_memory = malloc(2 * (size_t)count * sizeof *clear);
         if (!clear)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of %d layers",
@@ -503,8 +507,9 @@ static int price_gathered(struct pricing *pricing, const struct stage *chunk, st
         price->load_unit = load;
         for (int nth = 0; rc == 0 && nth < count; nth++) {
                 const int back = count - 1 - nth;
-                rc = price_gradients(pricing, &stage.units, stage.units.tied && back == 0 ? 0 : first + nth,
-                                     &clear[back], &load[back]);
+                rc = price_gradients(pricing, &stage.units,
+                                     core_unit_nth(&pricing->plan, &stage.units, nth), &clear[back],
+                                     &load[back]);
         }
         return rc;
 }
@@ -757,9 +762,26 @@ const struct price_pass *price_pass_of(const struct price_list *list, int stage,
         return op->parts == OP_WEIGHT_GRADIENT ? &price->weights : &price->backward;
 }
 
+/* The loads of the layer that a part of a unit is of; NULL: of none. */
+static const double *loads_in_unit(const struct price_list *list, int stage, const struct op *op)
+{
+        const struct stage_price *price = &list->stages[stage];
+        const struct partition_span span = unit_of(price, op);
+        const struct price_behind at = price_behind(list, stage, op);
+        const int dense = partition_dense(&list->gpt, &price->stage);
+        const bool forward = op->of == OP_FORWARD;
+        if (!at.pass || at.pass != &price->units[PRICE_BLOCK][forward ? PASS_FORWARD : PASS_BACKWARD])
+                return NULL;
+        const int first = max_int(span.top + 1 - span.blocks, dense),
+                  block = forward ? first + at.nth : span.top - at.nth;
+        return &list->loads[(int64_t)partition_layer(&price->stage, block) * list->ep];
+}
+
 /* The loads of the layer that a part is of; NULL: of none, or no experts are spread. */
 static const double *loads_of(const struct price_list *list, int stage, const struct op *op)
 {
+        if (list->loads && price_has_range(list, stage, op))
+                return loads_in_unit(list, stage, op);
         const struct price_pass *pass = price_pass_of(list, stage, op);
         const int at = op->segment - pass->first_block;
         if (!list->loads || at < 0 || pass->block_parts == 0)
@@ -789,6 +811,10 @@ double price_slowest(const struct price_list *list, int stage, const struct op *
 
 double price_imbalance(const struct price_list *list, int stage, const struct op *op, double load)
 {
+        if (price_has_range(list, stage, op)) { /* experts' products are between collectives of their layer */
+                const struct price_behind at = price_behind(list, stage, op);
+                return at.pass ? at.pass->expert_seconds[at.part] * (load - 1) : 0;
+        }
         const struct price_pass *pass = price_pass_of(list, stage, op);
         return pass->expert_seconds ? pass->expert_seconds[op->segment] * (load - 1) : 0;
 }
@@ -838,7 +864,7 @@ struct price_behind price_behind(const struct price_list *list, int stage, const
         for (int i = 0; i < count; i++) {
                 const int each = layers[i].pass->parts - 1;
                 if (part < layers[i].times * each)
-                        return (struct price_behind){layers[i].pass, part % each};
+                        return (struct price_behind){layers[i].pass, part % each, part / each};
                 part -= layers[i].times * each;
         }
         return (struct price_behind){0};

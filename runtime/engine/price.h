@@ -160,10 +160,11 @@ int price_range(const struct price_list *list, int stage, const struct op *op,
                 struct price_layers layers[PRICE_UNITS]);
 
 /* Where the price of the collective behind a part of a forward or backward is, or, of the collective itself,
- * its own: at collectives[part] of a pass; NULL: no part follows. */
+ * its own: at collectives[part] of a pass, of the nth layer of those that have such a pass; NULL: no part
+ * follows. */
 struct price_behind {
         const struct price_pass *pass;
-        int part;
+        int part, nth;
 };
 struct price_behind price_behind(const struct price_list *list, int stage, const struct op *op);
 

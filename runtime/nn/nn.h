@@ -229,13 +229,16 @@ bool nn_backward_span(struct nn_stage *, int micro_batch, int input, int slot, i
 struct nn_unit {
         int nth, weights, gradients;
         /* Of a backward: what is done with the buffer of gradients first: nothing, it is cleared, or what
-         * this replica keeps is added besides: its share of the unit, elements [share, share + count) of it,
-         * which are kept from `place` on. */
+         * this replica keeps is added besides: its shares of the unit, each elements [begin, begin + count)
+         * of it, which are kept from `place` on. */
         enum nn_begin { NN_ADD, NN_CLEAR, NN_LOAD } begins;
         /* Of a backward with plan.reduce_fp32: what is done when the gradients have been made: they are
          * widened, which leaves their buffer cleared, and what is kept is added to them then. */
         bool widens, loads;
-        int64_t share, count, place;
+        int shares;
+        struct nn_share {
+                int64_t begin, count, place;
+        } share[2];
 };
 /* Returns how many elements the nth unit has; those of a tied head and the embedding are the same. */
 int64_t nn_unit_elements(const struct nn_stage *, int nth);

@@ -396,14 +396,18 @@ bool nn_forward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_
         return pass_on(nn, &span, micro_batch, input, slot, loss_only);
 }
 
-/* A reduce-scatter then adds what earlier micro-batches left, which is in this replica's part of the sums. */
+/* A reduce-scatter then adds what earlier micro-batches left, which is in this replica's parts of the sums.
+ */
 static void load_gradients(struct nn_stage *nn, const struct nn_unit *unit)
 {
-        const struct kernel sum = workload_load_gradients(unit->count, nn->plan.work.dtype);
-        struct kernel_args args = {
-                .p = {nn_at(nn, nn->pass_gradients, unit->share), nn_at(nn, nn->gradients, unit->place)}};
-        if (unit->count > 0)
-                kernels_launch(nn->device, sum, &args);
+        for (int i = 0; i < unit->shares; i++) {
+                const struct nn_share *share = &unit->share[i];
+                const struct kernel sum = workload_load_gradients(share->count, nn->plan.work.dtype);
+                struct kernel_args args = {.p = {nn_at(nn, nn->pass_gradients, share->begin),
+                                                 nn_at(nn, nn->gradients, share->place)}};
+                if (share->count > 0)
+                        kernels_launch(nn->device, sum, &args);
+        }
 }
 
 /* Likewise, in fp32. */
@@ -412,11 +416,13 @@ static void widen_gradients(struct nn_stage *nn, const struct nn_unit *unit)
         real *widened = nn_widened_gradients(nn, unit->gradients);
         kernels_unscale(nn->device, widened, nn->pass_gradients, &nn->scalars[NN_ONE],
                         nn_unit_elements(nn, unit->nth));
-        const struct kernel sum = workload_load_gradients(unit->count, DTYPE_FP32);
-        if (unit->loads && unit->count > 0)
-                nn->device->ops->launch(nn->device, &sum,
-                                        &(struct kernel_args){.p = {widened + unit->share,
-                                                                    nn_gradients_at(nn, unit->place)}});
+        for (int i = 0; i < unit->shares; i++) {
+                const struct nn_share *share = &unit->share[i];
+                const struct kernel sum = workload_load_gradients(share->count, DTYPE_FP32);
+                struct kernel_args args = {.p = {widened + share->begin, nn_gradients_at(nn, share->place)}};
+                if (unit->loads && share->count > 0)
+                        nn->device->ops->launch(nn->device, &sum, &args);
+        }
 }
 
 bool nn_backward_unit(struct nn_stage *nn, const struct nn_unit *unit, int micro_batch, int input, int slot,

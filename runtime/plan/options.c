@@ -436,6 +436,7 @@ static struct core_units units_of(const struct options *o, const struct stage *s
                                    .dense_block = units.dense,
                                    .block = units.block,
                                    .head = units.head,
+                                   .experts = units.experts,
                                    .sums = {.embedding = unit_sum(before.embedding, summed.embedding),
                                             .dense_block = unit_sum(before.dense, summed.dense),
                                             .block = unit_sum(before.block, summed.block),
@@ -461,6 +462,7 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
         if (plan.zero >= 2) {
                 part.units = units_of(o, &stage);
                 part.parameters = kept_parameters(&plan, &part.units);
+                part.expert_parameters = 0; /* shares of units are all alike to the optimizer */
         } else
                 part.replicated_count =
                         partition_summed(&o->gpt, &stage, o->sequence_parallel, &part.replicated_offset);

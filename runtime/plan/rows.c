@@ -492,8 +492,8 @@ static const struct flag flags[] = {
                     .sentence = "{schedule} with --ep above 1 is not built yet"},
                    {{{"ep", ABOVE, 1}, {"overlap-allreduce", IS, true}}, .code = RV_ENOTBUILT,
                     .sentence = "--overlap-allreduce with --ep above 1 is not built yet"},
-                   {{{"ep", ABOVE, 1}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
-                    .sentence = "{zero} with --ep above 1 is not built yet"})},
+                   {{{"ep", ABOVE, 1}, {"zero", IS, 2}}, .code = RV_ENOTBUILT,
+                    .sentence = "{zero} with --ep above 1 is not built yet: --zero 3 and --zero 1 are"})},
         {.name = "cp", .argument = "C", .scope = FLAG_OF_ONE, AT(STORE_INT, cp), FROM(1, PROGRAM_CONTEXT_RANKS),
          .propose = propose_context,
          .help = "Context parallelism: over how many ranks each sequence is spread (default 1), D x C replicas in all; "

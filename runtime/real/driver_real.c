@@ -85,7 +85,7 @@ static void fetch_weights(struct driver_real *d, const struct op *op)
         }
         const struct plan_range own =
                 plan_own(&d->plan, op->group, plan_replica(&d->plan, d->net->rank), op->count);
-        nn_fetch_share(d->nn, op->gathered, own.begin, op->place, own.count);
+        nn_fetch_share(d->nn, op->gathered, op->offset + own.begin, op->place, own.count);
 }
 
 static void issue_copy(struct driver_real *d, const struct op *op)
@@ -188,25 +188,34 @@ static bool issue_pass(struct driver_real *d, const struct op *op)
 _Static_assert((int)GRADIENTS_CLEAR == (int)NN_CLEAR && (int)GRADIENTS_LOAD == (int)NN_LOAD,
                "what a unit's backward begins with is the same in the core and in nn");
 
+/* What this replica keeps of a unit. */
+static void add_shares(const struct driver_real *d, int number, struct nn_unit *unit)
+{
+        struct core_unit_part parts[CORE_UNIT_PARTS];
+        const int replica = plan_replica(&d->plan, d->net->rank);
+        unit->shares = core_unit_parts(&d->plan, &d->units, number, parts);
+        for (int i = 0; i < unit->shares; i++) {
+                const struct plan_range own =
+                        plan_own(&d->plan, parts[i].group, replica, parts[i].count);
+                unit->share[i] =
+                        (struct nn_share){parts[i].offset + own.begin, own.count, parts[i].place};
+        }
+}
+
 /* Zero 2 and 3: a part of a pass is a unit, or of shards a part of one. */
 static bool issue_unit(struct driver_real *d, const struct op *op)
 {
         struct nn_stage *nn = d->nn;
-        const int last = op->kind == OP_BACKWARD ? d->units - 1 : 0;
+        const int last = op->kind == OP_BACKWARD ? core_units_of(&d->plan, &d->units).parts - 1 : 0;
         struct nn_unit unit = {.nth = last ? last - op->range : op->range,
                                .weights = op->gathered,
                                .gradients = op->reduced,
                                .begins = (enum nn_begin)op->begins,
                                .widens = op->widens,
-                               .loads = op->loads,
-                               .place = op->place};
+                               .loads = op->loads};
         if (op->kind == OP_FORWARD)
                 return nn_forward_unit(nn, &unit, op->micro_batch, op->input, op->slot, d->plan.forward_only);
-        const struct plan_range own =
-                plan_own(&d->plan, plan_unit_group(&d->plan), plan_replica(&d->plan, d->net->rank),
-                         nn_unit_elements(nn, unit.nth));
-        unit.share = own.begin;
-        unit.count = own.count;
+        add_shares(d, core_unit_nth(&d->plan, &d->units, unit.nth), &unit);
         return nn_backward_unit(nn, &unit, op->micro_batch, op->input, op->slot, op->gradient);
 }
 
@@ -448,15 +457,17 @@ static void issue_unit_collective(struct driver_real *d, const struct op *op)
 {
         const struct net_ops *net = d->net->ops;
         struct nn_stage *nn = d->nn;
-        const enum net_group group = op->group == GROUP_SHARERS ? NET_SHARERS : NET_DATA;
+        const enum net_group group = op->group == GROUP_SHARERS       ? NET_SHARERS
+                                     : op->group == GROUP_EXPERT_DATA ? NET_EXPERT_DATA
+                                                                      : NET_DATA;
         if (op->kind == OP_ALL_GATHER)
-                net->iall_gather(d->net, nn_unit_weights(nn, op->gathered),
+                net->iall_gather(d->net, nn_at(nn, nn_unit_weights(nn, op->gathered), op->offset),
                                  d->plan.zero == 2 || d->plan.offload_parameters
                                          ? NULL
                                          : nn_at(nn, nn->weights, op->place),
                                  op->count, stored_type(d), group, op->serial);
         else if (op->kind == OP_REDUCE_SCATTER)
-                net->ireduce_scatter(d->net, unit_gradients(d, op, 0), nn_gradients_at(nn, op->place),
+                net->ireduce_scatter(d->net, unit_gradients(d, op, op->offset), nn_gradients_at(nn, op->place),
                                      op->count, gradient_type(d), group, op->serial);
         else
                 net->iallreduce(d->net, unit_gradients(d, op, op->offset), op->count, gradient_type(d),

@@ -54,17 +54,20 @@ static void share_units(struct trainer *t, const struct core_stage *stage)
         const struct core_units *units = &stage->units;
         const int replica = plan_replica(&t->plan, t->net->rank), each = max_int(t->plan.unit_layers, 1);
         for (int unit = 0; unit < core_units_of(&t->plan, units).all; unit++) {
-                const int64_t elements = core_unit_parameters(&t->plan, units, unit),
-                              place = core_unit_place(&t->plan, units, unit);
-                const struct plan_range own =
-                        plan_own(&t->plan, plan_unit_group(&t->plan), replica, elements);
                 const struct partition_span layers = partition_unit(&t->nn->stage, each, unit);
+                struct core_unit_part parts[CORE_UNIT_PARTS];
                 struct partition_piece pieces[PARTITION_PIECES];
+                const int part_count = core_unit_parts(&t->plan, units, unit, parts);
                 const int count =
-                        elements > 0 ? partition_pieces(&t->nn->gpt, &t->nn->stage, &layers, pieces) : 0;
-                for (int i = 0; i < count; i++)
-                        add_piece(t, own, pieces[i].place, pieces[i].place + pieces[i].count,
-                                  pieces[i].offset, place);
+                        part_count > 0 ? partition_pieces(&t->nn->gpt, &t->nn->stage, &layers, pieces) : 0;
+                for (int part = 0; part < part_count; part++) {
+                        struct plan_range own =
+                                plan_own(&t->plan, parts[part].group, replica, parts[part].count);
+                        own.begin += parts[part].offset;
+                        for (int i = 0; i < count; i++)
+                                add_piece(t, own, pieces[i].place, pieces[i].place + pieces[i].count,
+                                          pieces[i].offset, parts[part].place);
+                }
         }
 }
 
@@ -112,7 +115,7 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
                 .loss_scale = 1,
         };
         const struct core_stage stage = core_stage(t);
-        lane->driver.units = core_units_of(&t->plan, &stage.units).parts;
+        lane->driver.units = stage.units;
         lane->core = malloc(core_bytes(&lane->driver.plan, &stage));
         if (!lane->core)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the schedule");

@@ -61,7 +61,7 @@ static size_t gathered_bytes(const struct plan *plan, const struct core_stage *p
                 return 0;
         const struct core_gathers g = core_gathers(plan, &part->units);
         return (size_t)(g.weights.ends + g.weights.blocks) * sizeof(struct gathered) +
-               (size_t)(g.gradients.ends + g.gradients.blocks) * sizeof(int);
+               (size_t)(g.gradients.ends + g.gradients.blocks) * sizeof(struct reduced);
 }
 
 static size_t table_bytes(const struct plan *plan, const struct core_stage *part)

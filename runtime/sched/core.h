@@ -97,6 +97,8 @@ struct core_stage {
                 int blocks, dense;
                 bool tied;
                 int64_t embedding, dense_block, block, head;
+                /* Of a block that is not dense, its first ones: of experts that are spread over replicas. */
+                int64_t experts;
                 /* Which of each, from its first one on, have gradients that are the sum of those of all
                  * shards (replicated_count above, which is 0 then). In a unit of several these come behind
                  * what comes before them in any. */
@@ -114,11 +116,24 @@ struct core_unit_counts {
         int blocks, all, parts;
 };
 struct core_unit_counts core_units_of(const struct plan *plan, const struct core_units *units);
-/* Returns the parameters of a unit; and where this replica keeps its share of them (plan_own), behind the
- * shares of the units before. Shares are of equal size on all replicas, rounded up. Of one unit more than
- * there are: what a replica keeps in all. */
+/* Returns the unit that is the nth part of a forward; a tied head is unit 0 here too. */
+int core_unit_nth(const struct plan *plan, const struct core_units *units, int nth);
+/* Returns the parameters of a unit; and where this replica keeps its share of them, behind the shares of the
+ * units before. Shares are of equal size on all replicas, rounded up. Of one unit more than there are: what a
+ * replica keeps in all. */
 int64_t core_unit_parameters(const struct plan *plan, const struct core_units *units, int unit);
 int64_t core_unit_place(const struct plan *plan, const struct core_units *units, int unit);
+/* The parameters [offset, offset + count) of a unit, which are gathered and reduced by one collective of
+ * `group`, and of which this replica's share (plan_own) is at `place` of what it keeps. core_unit_parts
+ * stores what a unit consists of and returns how many parts these are: spread experts, which replicas with the
+ * same ones share, and all else. */
+struct core_unit_part {
+        enum op_group group;
+        int64_t offset, count, place;
+};
+enum { CORE_UNIT_PARTS = 2 };
+int core_unit_parts(const struct plan *plan, const struct core_units *units, int unit,
+                    struct core_unit_part parts[CORE_UNIT_PARTS]);
 /* Returns which of a unit's gradients shards sum. */
 struct plan_range core_unit_sum(const struct plan *plan, const struct core_units *units, int unit);
 
@@ -147,7 +162,7 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
  * - virtual_stages above 1 needs the interleaved policy, which needs micro_batches to be a multiple of pp.
  * - ep divides dp.
  * - `overlap_allreduce` needs zero 0 or 1, ep 1 and cp 1.
- * - zero 2 and 3 need ep 1, and a policy that does not split backwards; 3 one stage, 2 one chunk a rank. */
+ * - zero 2 and 3 need a policy that does not split backwards; 3 one stage, 2 ep 1 and one chunk a rank. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
 
 /* A message carries one number beside its data: the virtual micro-batch (plan_vmbs) that it is for, as its

@@ -38,6 +38,10 @@
  * reduction waits for fetches that were asked for before its gradients were complete, as its place among the
  * collectives is behind their gathers. The next unit waits with it.
  *
+ * Spread experts: replicas that have the same experts share those of a unit, and all replicas all else of it
+ * (FSDP with experts on a mesh of their own). So a unit of them is gathered by two collectives, one issued
+ * behind the other, and its gradients are reduced by two.
+ *
  * With shards a unit is a chain of parts and collectives itself (tensor.c). What sequence parallel shards
  * have alike of a unit is summed in its buffer of gradients when it has been computed for the last time,
  * which is one more collective that the compute lane waits for; then it is reduced.
@@ -103,9 +107,24 @@ struct plan_range core_unit_sum(const struct plan *plan, const struct core_units
                                    sum_of_layers(plan, u, unit, counts)};
 }
 
+/* Of a unit's parameters, those of spread experts. */
+static int64_t experts_of(const struct plan *plan, const struct core_units *units, int unit)
+{
+        return sum_of_layers(plan, units, unit, (const int64_t[]){0, 0, units->experts, 0});
+}
+
+/* What a replica keeps of so many that are shared among a group. */
+static int64_t share_among(const struct plan *plan, enum op_group group, int64_t count)
+{
+        const int sharers = plan_sharers(plan, group);
+        return (count + sharers - 1) / sharers;
+}
+
 static int64_t share_of(const struct plan *plan, const struct core_units *units, int unit)
 {
-        return plan_share(plan, core_unit_parameters(plan, units, unit));
+        const int64_t experts = experts_of(plan, units, unit);
+        return share_among(plan, GROUP_EXPERT_DATA, experts) +
+               share_among(plan, plan_unit_group(plan), core_unit_parameters(plan, units, unit) - experts);
 }
 
 int64_t core_unit_place(const struct plan *plan, const struct core_units *units, int unit)
@@ -123,6 +142,21 @@ int64_t core_unit_place(const struct plan *plan, const struct core_units *units,
         while (at < unit)
                 place += share_of(plan, units, at++);
         return place;
+}
+
+int core_unit_parts(const struct plan *plan, const struct core_units *units, int unit,
+                    struct core_unit_part parts[CORE_UNIT_PARTS])
+{
+        const int64_t all = core_unit_parameters(plan, units, unit), experts = experts_of(plan, units, unit),
+                      place = core_unit_place(plan, units, unit);
+        int count = 0;
+        if (experts > 0)
+                parts[count++] = (struct core_unit_part){GROUP_EXPERT_DATA, 0, experts, place};
+        if (all > experts)
+                parts[count++] =
+                        (struct core_unit_part){plan_unit_group(plan), experts, all - experts,
+                                                place + share_among(plan, GROUP_EXPERT_DATA, experts)};
+        return count;
 }
 
 /* Whether gradients are whole until the last backward of the batch; and weights there between micro-batches.
@@ -153,14 +187,18 @@ struct core_gathers core_gathers(const struct plan *plan, const struct core_unit
 
 /* ---- the units of a pass ---- */
 
-/* The unit that is the nth of the pass under way, or, behind a backward's last, of the next forward. A tied
- * head is unit 0 here too. */
+int core_unit_nth(const struct plan *plan, const struct core_units *units, int nth)
+{
+        return units->tied && nth == core_units_of(plan, units).parts - 1 ? 0 : nth + !has_embedding(units);
+}
+
+/* The unit that is the nth of the pass under way, or, behind a backward's last, of the next forward. */
 static int unit_of(const struct core *core, int nth)
 {
         const struct gather_state *g = &core->gather;
         const bool next = nth >= g->units;
         const int at = next ? nth - g->units : g->pass.kind == OP_FORWARD ? nth : g->units - 1 - nth;
-        return at == g->units - 1 && core->units.tied ? 0 : at + !has_embedding(&core->units);
+        return core_unit_nth(&core->plan, &core->units, at);
 }
 
 static bool is_back_to_embedding(const struct core *core, int nth)
@@ -229,9 +267,9 @@ static int buffer_for(struct core *core, int unit)
 
 static bool is_reducing(struct core *core, int unit)
 {
-        const int *reduced = core_tables(core).reduced;
+        const struct reduced *reduced = core_tables(core).reduced;
         for (int i = 0; i < all_buffers(&core->gathers.gradients); i++)
-                if (reduced[i] == unit + 1)
+                if (reduced[i].unit == unit + 1)
                         return true;
         return false;
 }
@@ -242,13 +280,13 @@ static int buffer_to_reduce(struct core *core, int nth)
 {
         const struct core_unit_buffers *gradients = &core->gathers.gradients;
         const int unit = unit_of(core, nth), own = own_buffer(core, gradients, unit);
-        const int *reduced = core_tables(core).reduced;
+        const struct reduced *reduced = core_tables(core).reduced;
         if (gradients_stay(&core->plan) || (core->units.tied && is_back_to_embedding(core, nth)))
                 return own;
         if (own >= 0)
-                return reduced[own] ? -1 : own;
+                return reduced[own].unit ? -1 : own;
         for (int i = gradients->ends; !is_reducing(core, unit) && i < all_buffers(gradients); i++)
-                if (!reduced[i])
+                if (!reduced[i].unit)
                         return i;
         return -1;
 }
@@ -265,13 +303,25 @@ static struct op part_of(const struct core *core, int nth)
         return op;
 }
 
-static void make_collective(const struct core *core, struct op *op, enum op_kind kind, int unit)
+static int parts_of(const struct core *core, int unit)
 {
+        struct core_unit_part parts[CORE_UNIT_PARTS];
+        return core_unit_parts(&core->plan, &core->units, unit, parts);
+}
+
+/* Of a part of the unit; returns whether another one follows. */
+static bool make_collective(const struct core *core, struct op *op, enum op_kind kind, int unit, int part)
+{
+        struct core_unit_part parts[CORE_UNIT_PARTS];
+        const int count = core_unit_parts(&core->plan, &core->units, unit, parts);
         op_become(op, kind);
-        op->group = plan_unit_group(&core->plan);
-        op->count = core_unit_parameters(&core->plan, &core->units, unit);
+        op->group = parts[part].group;
+        op->offset = parts[part].offset;
+        op->count = parts[part].count;
+        op->place = parts[part].place;
         op->bytes = op->count *
                     (kind == OP_ALL_GATHER ? core->plan.element_bytes : plan_gradient_bytes(&core->plan));
+        return part + 1 < count;
 }
 
 /* The gather before the nth unit: of this pass, or of the next forward. */
@@ -328,11 +378,26 @@ static void gather_fetched(struct core *core, const struct op *fetch)
         g->behind -= g->behind > 0;
 }
 
+/* The gather of the next part of the unit that was asked for last, into a buffer. */
+static void gather_part(struct core *core, int buffer, struct op *op)
+{
+        struct gather_state *g = &core->gather;
+        const int nth = g->gathers - 1;
+        *op = gather_of(core, nth);
+        op->gathered = buffer;
+        g->asked = make_collective(core, op, OP_ALL_GATHER, unit_of(core, nth), g->asked) ? g->asked + 1 : 0;
+        fetch_first(core, op);
+}
+
 /* Goes past units whose weights are there or not needed, to the next gather. */
 static bool next_gather(struct core *core, struct op *op)
 {
         struct gather_state *g = &core->gather;
         struct gathered *buffers = core_tables(core).gathered;
+        if (g->asked > 0) {
+                gather_part(core, buffer_with(core, unit_of(core, g->gathers - 1)), op);
+                return true;
+        }
         for (; may_gather(core); g->gathers++) {
                 const int unit = unit_of(core, g->gathers), there = buffer_with(core, unit);
                 if (!needs_weights(core, g->gathers))
@@ -345,10 +410,8 @@ static bool next_gather(struct core *core, struct op *op)
                         continue;
                 buffers[at].unit = unit + 1;
                 buffers[at].there = 0;
-                *op = gather_of(core, g->gathers++);
-                op->gathered = at;
-                make_collective(core, op, OP_ALL_GATHER, unit);
-                fetch_first(core, op);
+                g->gathers++;
+                gather_part(core, at, op);
                 return true;
         }
         return false;
@@ -367,7 +430,8 @@ static bool begin_gradients(struct core *core, int nth, struct op *op)
         op->begins = core->plan.reduce_fp32 || adds || (batch && !first) ? GRADIENTS_ADD
                      : first                                             ? GRADIENTS_CLEAR
                                                                          : GRADIENTS_LOAD;
-        core_tables(core).reduced[op->reduced] = unit_of(core, nth) + 1;
+        const int unit = unit_of(core, nth);
+        core_tables(core).reduced[op->reduced] = (struct reduced){unit + 1, parts_of(core, unit)};
         return true;
 }
 
@@ -381,7 +445,7 @@ static bool next_unit(struct core *core, struct op *op)
         *op = part_of(core, nth);
         if (needs_weights(core, nth)) {
                 op->gathered = buffer_with(core, unit);
-                if (!core_tables(core).gathered[op->gathered].there)
+                if (core_tables(core).gathered[op->gathered].there < parts_of(core, unit))
                         return false;
         }
         if (g->pass.kind == OP_BACKWARD && !begin_gradients(core, nth, op))
@@ -412,16 +476,25 @@ bool gather_begin(struct core *core, struct op *pass)
         return gather_next(core, pass);
 }
 
+static void reduce_part(struct core *core, struct op *op)
+{
+        struct gather_state *g = &core->gather;
+        const int unit = core_tables(core).reduced[g->reduce.reduced].unit - 1;
+        memcpy(op, &g->reduce, sizeof *op);
+        g->reduces = make_collective(core, op, OP_REDUCE_SCATTER, unit, g->issued);
+        g->issued = g->reduces ? g->issued + 1 : 0;
+        if (!g->reduces)
+                memset(&g->reduce, 0, sizeof g->reduce); /* what is over leaves no trace */
+        g->scattering++;
+}
+
 bool gather_next(struct core *core, struct op *op)
 {
         struct gather_state *g = &core->gather;
         if (g->units > 0 && next_gather(core, op)) /* first what work waits for */
                 return true;
         if (g->reduces && g->behind == 0) {
-                memcpy(op, &g->reduce, sizeof *op);
-                memset(&g->reduce, 0, sizeof g->reduce); /* what is over leaves no trace */
-                g->reduces = false;
-                g->scattering++;
+                reduce_part(core, op);
                 return true;
         }
         return g->units > 0 && next_unit(core, op);
@@ -485,10 +558,8 @@ static void computed(struct core *core, const struct op *op)
                 memcpy(&g->reduce, op, sizeof *op);
                 g->reduce.gathered = -1;
                 g->reduce.segment = 0;
-                g->reduce.offset = 0;
                 g->reduce.begins = GRADIENTS_ADD;
                 g->reduce.widens = g->reduce.loads = false;
-                make_collective(core, &g->reduce, OP_REDUCE_SCATTER, unit_of(core, nth));
                 g->reduces = true;
                 g->behind = g->fetching;
         }
@@ -502,12 +573,14 @@ static bool goes_on(struct core *core, struct op *op)
                 return true;
         }
         if (op->kind == OP_ALL_GATHER) {
-                core_tables(core).gathered[op->gathered].there = 1;
+                core_tables(core).gathered[op->gathered].there++;
                 return true;
         }
         if (op->kind == OP_REDUCE_SCATTER) {
+                struct reduced *reduced = core_tables(core).reduced + op->reduced;
                 g->scattering--;
-                core_tables(core).reduced[op->reduced] = 0;
+                if (--reduced->left == 0)
+                        reduced->unit = 0;
                 return true;
         }
         if (op->kind != OP_ALLREDUCE && sums_shards(core)) {
@@ -517,6 +590,7 @@ static bool goes_on(struct core *core, struct op *op)
         computed(core, op);
         if (g->computed < g->units)
                 return true;
+        assert(g->asked == 0);
         memcpy(op, &g->pass, sizeof *op);
         memset(&g->pass, 0, sizeof g->pass); /* what is over leaves no trace */
         g->ahead = g->gathers - g->units;

@@ -85,7 +85,9 @@ struct gather_state {
         int gathers;
         int begun, computed; /* units whose work was issued, and is done */
         int ahead;           /* between two passes: units of the next forward that count as gathers */
+        int asked;           /* parts of the last of `gathers` that were asked for; 0: all */
         bool reduces;        /* `reduce` is to be issued next */
+        int issued;          /* parts of its unit that were */
         struct op reduce;
         int scattering; /* reduce-scatters under way */
         /* Offloaded parameters: fetches under way, and those of them whose gathers come before `reduce`. */
@@ -95,8 +97,14 @@ struct gather_state {
 /* ZeRO-2 and 3: a buffer of weights. */
 struct gathered {
         int unit;   /* that it has, or will have, counted from 1; 0: it is empty */
-        int there;  /* 1: it has all of it */
+        int there;  /* parts that it has */
         int needed; /* 1: until the unit has been computed */
+};
+
+/* And of gradients. */
+struct reduced {
+        int unit; /* whose gradients are in it, until they are reduced, counted from 1; 0: it is free */
+        int left; /* parts of it that are still to be reduced */
 };
 
 /* Collectives that run beside the part behind them, see tensor.c. All zero where none does. */
@@ -180,10 +188,10 @@ struct core_tables {
         /* [host_slots], of which core.on_host are used: the virtual micro-batches on the host, in the order
          * in which they were stored. */
         int *offloaded;
-        /* ZeRO-2 and 3, [ends + blocks] of both of core.gathers: what is in the buffers of weights;
-         * and whose gradients in theirs, until they are reduced, counted from 1 (0: the buffer is free). */
+        /* ZeRO-2 and 3, [ends + blocks] of both of core.gathers: what is in the buffers of weights, and in
+         * those of gradients. */
         struct gathered *gathered;
-        int *reduced;
+        struct reduced *reduced;
         int *chunk_done; /* by chunk of parameters: 1 when its all-reduce, or reduce-scatter, is done */
 };
 
@@ -227,7 +235,8 @@ static inline struct core_tables core_tables(struct core *core)
         const struct core_gathers *g = &core->gathers;
         t.gathered = (struct gathered *)core_carve(&at, (g->weights.ends + g->weights.blocks) *
                                                                 (int)(sizeof(struct gathered) / sizeof(int)));
-        t.reduced = core_carve(&at, g->gradients.ends + g->gradients.blocks);
+        t.reduced = (struct reduced *)core_carve(&at, (g->gradients.ends + g->gradients.blocks) *
+                                                              (int)(sizeof(struct reduced) / sizeof(int)));
         t.chunk_done = at;
         return t;
 }

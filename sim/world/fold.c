@@ -101,8 +101,9 @@ static const char *obstacle_in_sums(const struct platform *p, const struct plan 
                 int64_t parameters;
         } sums[] = {{GROUP_DATA, sum, plan->zero >= 2 ? 0 : min_int64(parameters, chunk)},
                     {GROUP_DATA, sum, plan->zero >= 2 ? 0 : parameters % chunk},
-                    {GROUP_EXPERT_DATA, sum, min_int64(experts, chunk)},
-                    {GROUP_EXPERT_DATA, sum, experts % chunk},
+                    {GROUP_EXPERT_DATA, sum, plan->zero >= 2 ? 0 : min_int64(experts, chunk)},
+                    {GROUP_EXPERT_DATA, sum, plan->zero >= 2 ? 0 : experts % chunk},
+                    {GROUP_EXPERT_DATA, COLLECTIVE_ALL_GATHER, plan->zero >= 2 ? experts : 0},
                     {GROUP_SHARERS, COLLECTIVE_ALL_GATHER, groups ? min_int64(parameters, chunk) : 0},
                     {plan_unit_group(plan), COLLECTIVE_ALL_GATHER, plan->zero >= 2 ? parameters : 0}};
         for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {

@@ -111,7 +111,8 @@ static void begin_exchange(const struct priced *priced, const struct sim_rank *r
                            const struct sim_group *group, const struct op *op)
 {
         const struct price_list *prices = &priced->costs->prices;
-        const struct kernel *kernel = &price_pass_of(prices, rank->stage, op)->collectives[op->segment];
+        const struct price_behind at = price_behind(prices, rank->stage, op);
+        const struct kernel *kernel = &at.pass->collectives[at.part];
         const struct collective_exchange costs =
                 tensor_exchange(&priced->costs->platform, group->ranks, kernel);
         struct sim_exchange *exchange = new_exchange(rank, group, costs.start_seconds);

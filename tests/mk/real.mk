@@ -4,7 +4,7 @@ $(BUILD)/tests/test_train_options: $(call obj,tests/unit/test_train_options.c ru
 	$(TEST_LINK) $(BLAS_LIBS)
 SCRIPT_TESTS += tests/cli/weights.py tests/cli/shards.py tests/cli/context.py tests/cli/allreduce.sh tests/cli/offload.py tests/cli/net_link.py
 # Under the sanitizers these take longer than all others; what they run, shards.py, zero.py and overlap.py run there, too.
-SCRIPT_TESTS += $(if $(SAN),,tests/cli/equivalence.py tests/cli/experts.py tests/cli/pytorch.py tests/cli/transformers.py tests/cli/virtual_stages.py)
+SCRIPT_TESTS += $(if $(SAN),,tests/cli/equivalence.py tests/cli/experts.py tests/cli/pytorch.py tests/cli/transformers.py tests/cli/virtual_stages.py tests/cli/sharded_experts.py)
 $(BUILD)/tests/allreduce: $(call obj,tests/unit/allreduce.c) $(call lib,net models base)
 	$(TEST_LINK) $(MPI_LIBS)
 run-tests: $(BUILD)/tests/allreduce

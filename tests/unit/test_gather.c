@@ -307,6 +307,36 @@ static void units_are_gathered_as_often_as_the_plan_says(void **state)
         }
 }
 
+/* Of blocks with spread experts these are gathered and reduced by replicas with the same ones, two groups of two
+ * here, and all else by all four. */
+static void spread_experts_are_gathered_by_those_that_have_them(void **state)
+{
+        (void)state;
+        struct job job;
+        struct phases phases;
+        open_job(&job, 6, POLICY_1F1B, 3);
+        job.units.block = 5;
+        job.units.experts = 3;
+        job.units.dense = 2;
+        job.units.dense_block = 1;
+        job.plan.dp = 4;
+        job.plan.ep = 2;
+        fill(&job, 1, 1, 1);
+        stream_seconds(&job, &phases);
+        const int units = 8, with_experts = 4, again = 2 + 2; /* of a backward, with and without experts */
+        assert_int_equal(job.gathers, 3 * (units + again + 2 * (with_experts + 2)));
+        assert_int_equal(job.scatters, 3 * (units + 2 * with_experts));
+        struct core_unit_part parts[CORE_UNIT_PARTS];
+        assert_int_equal(core_unit_parts(&job.plan, &job.units, 2, parts), 1);
+        const int64_t dense = 1 + 1 + 1; /* shares of the embedding and of two dense blocks, rounded up */
+        assert_int_equal(core_unit_parts(&job.plan, &job.units, 3, parts), 2);
+        assert_true(parts[0].group == GROUP_EXPERT_DATA && parts[0].offset == 0 && parts[0].count == 3 &&
+                    parts[0].place == dense);
+        assert_true(parts[1].group == GROUP_DATA && parts[1].offset == 3 && parts[1].count == 2 &&
+                    parts[1].place == dense + 2);
+        assert_int_equal(core_unit_place(&job.plan, &job.units, 4), dense + 2 + 1);
+}
+
 /* Shares of units of blocks of two sizes lie one behind the other. */
 static void shares_lie_one_behind_the_other(void **state)
 {
@@ -372,6 +402,7 @@ int main(void)
                 cmocka_unit_test(weights_are_as_many_units_ahead_as_the_plan_says),
                 cmocka_unit_test(fetches_of_shares_hide_behind_work),
                 cmocka_unit_test(units_are_gathered_as_often_as_the_plan_says),
+                cmocka_unit_test(spread_experts_are_gathered_by_those_that_have_them),
                 cmocka_unit_test(shares_lie_one_behind_the_other),
                 cmocka_unit_test(random_batches_take_what_the_closed_form_says),
         };

@@ -118,8 +118,9 @@ static struct core_stage part_of(const struct search *s, int r)
                                    .units = {.blocks = s->blocks,
                                              .tied = s->tied_units,
                                              .embedding = 1,
-                                             .block = 1,
+                                             .block = 1 + (s->plan.ep > 1),
                                              .head = 1,
+                                             .experts = s->plan.ep > 1,
                                              .sums.block = {0, s->plan.sequence_parallel}}};
 }
 
@@ -1182,6 +1183,32 @@ static void no_interleaving_of_units_in_parts_deadlocks(void **state)
         assert_true(states > 10000);
 }
 
+/* Zero 3 with experts spread over two of four replicas, and over two, which share nothing of them. */
+static void no_interleaving_of_units_with_spread_experts_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 16; variant++) {
+                struct plan plan = small_plan();
+                plan.zero = 3;
+                plan.ep = 2;
+                plan.dp = variant & 1 ? 4 : 2;
+                plan.prefetch = variant & 2 ? 1 : 0;
+                plan.gathered = variant & 4 ? GATHERED_FOR_BATCH : GATHERED_FOR_PASS;
+                plan.offload_parameters = variant & 8;
+                plan.micro_batches = plan.dp == 2 ? 2 : 1;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 3,
+                                                     .ranks = plan.dp,
+                                                     .alone = -1,
+                                                     .blocks = 1,
+                                                     .tied_units = true,
+                                                     .all_orders = plan.dp == 2});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 10000);
+}
+
 /* Hybrid shards: two groups of one replica, in every order, and of two. They sum units beside the last
  * backward. */
 static void no_interleaving_of_hybrid_shards_deadlocks(void **state)
@@ -1232,6 +1259,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_updates_that_groups_share_deadlocks),
                 cmocka_unit_test(no_interleaving_of_fetched_shares_deadlocks),
                 cmocka_unit_test(no_interleaving_of_units_in_parts_deadlocks),
+                cmocka_unit_test(no_interleaving_of_units_with_spread_experts_deadlocks),
                 cmocka_unit_test(no_interleaving_of_hybrid_shards_deadlocks),
         };
         return cmocka_run_group_tests_name("interleavings", tests, NULL, NULL);

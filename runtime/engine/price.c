@@ -507,9 +507,8 @@ static int price_gathered(struct pricing *pricing, const struct stage *chunk, st
         price->load_unit = load;
         for (int nth = 0; rc == 0 && nth < count; nth++) {
                 const int back = count - 1 - nth;
-                rc = price_gradients(pricing, &stage.units,
-                                     core_unit_nth(&pricing->plan, &stage.units, nth), &clear[back],
-                                     &load[back]);
+                rc = price_gradients(pricing, &stage.units, core_unit_nth(&pricing->plan, &stage.units, nth),
+                                     &clear[back], &load[back]);
         }
         return rc;
 }

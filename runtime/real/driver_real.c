@@ -195,10 +195,8 @@ static void add_shares(const struct driver_real *d, int number, struct nn_unit *
         const int replica = plan_replica(&d->plan, d->net->rank);
         unit->shares = core_unit_parts(&d->plan, &d->units, number, parts);
         for (int i = 0; i < unit->shares; i++) {
-                const struct plan_range own =
-                        plan_own(&d->plan, parts[i].group, replica, parts[i].count);
-                unit->share[i] =
-                        (struct nn_share){parts[i].offset + own.begin, own.count, parts[i].place};
+                const struct plan_range own = plan_own(&d->plan, parts[i].group, replica, parts[i].count);
+                unit->share[i] = (struct nn_share){parts[i].offset + own.begin, own.count, parts[i].place};
         }
 }
 
@@ -467,8 +465,9 @@ static void issue_unit_collective(struct driver_real *d, const struct op *op)
                                          : nn_at(nn, nn->weights, op->place),
                                  op->count, stored_type(d), group, op->serial);
         else if (op->kind == OP_REDUCE_SCATTER)
-                net->ireduce_scatter(d->net, unit_gradients(d, op, op->offset), nn_gradients_at(nn, op->place),
-                                     op->count, gradient_type(d), group, op->serial);
+                net->ireduce_scatter(d->net, unit_gradients(d, op, op->offset),
+                                     nn_gradients_at(nn, op->place), op->count, gradient_type(d), group,
+                                     op->serial);
         else
                 net->iallreduce(d->net, unit_gradients(d, op, op->offset), op->count, gradient_type(d),
                                 NET_TENSOR, op->serial);

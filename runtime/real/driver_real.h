@@ -25,7 +25,7 @@ struct driver_real {
         double mean;
         /* What gradients are multiplied with besides: the dynamic scale in mixed precision, else 1. */
         double loss_scale;
-        int64_t step; /* from 0, for the learning rate and the moments' bias correction */
+        int64_t step;            /* from 0, for the learning rate and the moments' bias correction */
         struct core_units units; /* zero 2 and 3 */
         double epoch; /* on device_seconds' clock, the same moment on every rank: times count from here */
         /* For tests of mixed precision: a gradient of this rank becomes infinite before they are checked. */

@@ -26,9 +26,9 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0
                                                   : plan->virtual_stages == 1);
         assert(!gather_planned(plan) ||
-               ((plan->pp == 1 || plan->zero == 2) && plan->virtual_stages == 1 && (plan->ep <= 1 || plan->zero == 3) &&
-                !policy_get(plan->policy)->deferred && part->units.blocks > 0 && plan->prefetch >= 0 &&
-                part->replicated_count == 0));
+               ((plan->pp == 1 || plan->zero == 2) && plan->virtual_stages == 1 &&
+                (plan->ep <= 1 || plan->zero == 3) && !policy_get(plan->policy)->deferred &&
+                part->units.blocks > 0 && plan->prefetch >= 0 && part->replicated_count == 0));
         assert(!plan->overlap_allreduce || (plan->zero <= 1 && plan->ep <= 1));
         assert(part->replica >= 0 && part->replica < plan->dp);
         assert(part->shard >= 0 && part->shard < plan->tp);

@@ -125,8 +125,8 @@ int64_t core_unit_parameters(const struct plan *plan, const struct core_units *u
 int64_t core_unit_place(const struct plan *plan, const struct core_units *units, int unit);
 /* The parameters [offset, offset + count) of a unit, which are gathered and reduced by one collective of
  * `group`, and of which this replica's share (plan_own) is at `place` of what it keeps. core_unit_parts
- * stores what a unit consists of and returns how many parts these are: spread experts, which replicas with the
- * same ones share, and all else. */
+ * stores what a unit consists of and returns how many parts these are: spread experts, which replicas with
+ * the same ones share, and all else. */
 struct core_unit_part {
         enum op_group group;
         int64_t offset, count, place;

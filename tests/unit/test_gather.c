@@ -307,8 +307,8 @@ static void units_are_gathered_as_often_as_the_plan_says(void **state)
         }
 }
 
-/* Of blocks with spread experts these are gathered and reduced by replicas with the same ones, two groups of two
- * here, and all else by all four. */
+/* Of blocks with spread experts these are gathered and reduced by replicas with the same ones, two groups of
+ * two here, and all else by all four. */
 static void spread_experts_are_gathered_by_those_that_have_them(void **state)
 {
         (void)state;

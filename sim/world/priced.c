@@ -85,10 +85,12 @@ static void exchange_with_twins(const struct priced *priced, struct sim_exchange
         const struct collective_group gpus = {members.first, members.stride, members.size, 1};
         const struct collective_shape shape = collective_shape(&priced->costs->platform, &gpus);
         const int near = (shape.nodes > 1 ? shape.per_node : members.size) - 1, far = members.size - 1 - near;
-        if (near > 0)
-                sim_exchange_flow_to_twins(exchange, false, near * each);
-        if (far > 0)
-                sim_exchange_flow_to_twins(exchange, true, far * each);
+        /* As many flows as there are, where gathers of layers share the links with them flow by flow. */
+        const bool beside = exchange->world->plan.zero == 3;
+        for (int i = 0; i < (beside ? near : near > 0); i++)
+                sim_exchange_flow_to_twins(exchange, false, beside ? each : near * each);
+        for (int i = 0; i < (beside ? far : far > 0); i++)
+                sim_exchange_flow_to_twins(exchange, true, beside ? each : far * each);
 }
 
 /* An exchange inside a pass, of which the caller adds the flows. */

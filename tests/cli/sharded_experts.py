@@ -21,15 +21,14 @@ MIXED = ("--precision", "mixed")
 REPORTS = [((1, 4, 1), ("--ep", 2, *ZERO, *MIXED)), ((1, 4, 1), ("--ep", 4, *ZERO, *MIXED, "--offload", "--offload-parameters", "--unit-layers", 2)),
            ((1, 2, 2), ("--ep", 2, *ZERO, *MIXED, *shards.SPLIT, "--gather-each", "batch"))]
 MACHINE = ("--profile", "h100-published", "--platform", "dgx-h100", "--seq-len", 2048, "--device-memory", "4096GiB", "--precision", "bf16")
-# Model, GPUs, ep, and by how much two ways to predict may differ: rows of experts and layers that share links between nodes are
-# flows that are cut in other ways where replicas are folded.
-PREDICTIONS = [("qwen3-30b-a3b", 16, 8, 1e-3), ("deepseek-v3", 32, 32, 0.04)]
+# Model, GPUs, ep: experts in one node and over several, where their rows and layers share links.
+PREDICTIONS = [("qwen3-30b-a3b", 8, 4), ("qwen3-30b-a3b", 16, 8), ("deepseek-v3", 32, 32)]
 
 
 def check_predictions(tap, bench):
     """On paper about as long as simulated, and folded as unfolded; uneven rows of experts take longer."""
     table = bench.path("sweep.csv")
-    for model, gpus, ep, folded in PREDICTIONS:
+    for model, gpus, ep in PREDICTIONS:
         seconds = []
         for fold in ("off", "auto"):
             status, out, err = ranvier.run(
@@ -42,14 +41,14 @@ def check_predictions(tap, bench):
             tap.ok(len(rows) == 1 and abs(rows[0][1] / rows[0][0] - 1) < 0.04,
                    f"{model} on {gpus} GPUs, experts over {ep}, fold {fold}: on paper as simulated within 4 %", f"{rows}{out}{err}")
             seconds += [row[0] for row in rows]
-        tap.ok(len(seconds) == 2 and abs(seconds[0] / seconds[1] - 1) < folded, f"and folded as long as unfolded within {folded:g}", seconds)
+        tap.ok(len(seconds) == 2 and abs(seconds[0] / seconds[1] - 1) < 3e-3, "and folded as long as unfolded within 0.3 %", seconds)
     seconds = []
     for exponent in (0, 0.5):
         report = bench.path("report.json")
         status, out, err = ranvier.run(["simulate", "qwen3-30b-a3b", "--gpus", 8, "--dp", 8, "--ep", 4, "--zero", 3, "--micro-batch-size", 1, "--batch-size", 8,
                                         "--routing-exponent", exponent, "--report", report, *MACHINE])
         with open(report) as file:
-            seconds.append(json.load(file)["batch_seconds"]["mean"] if status == 0 else err)
+            seconds.append(json.load(file)["batch_seconds"]["median"] if status == 0 else err)
     tap.ok(all(isinstance(s, float) for s in seconds) and 1.02 < seconds[1] / seconds[0] < 2, "uneven rows of experts take longer", seconds)
 
 

@@ -151,11 +151,14 @@ def check_playbook(tap, folder):
     tap.ok("the truly fastest is predicted at place 5, rank correlation -1.00" in out, "and in the opposite one", out)
 
 
-def check_facts(tap):
-    for name, count in (("runs", 107), ("playbook", 74)):
-        path = os.path.join(FACTS, name + ".csv")
-        if not os.path.exists(path):
+def check_facts(tap, folder):
+    """Without the run of 2,496 GPUs, which is not folded and takes minutes."""
+    for name, count in (("runs", 106), ("playbook", 74)):
+        whole, path = os.path.join(FACTS, name + ".csv"), os.path.join(folder, name + "-facts.csv")
+        if not os.path.exists(whole):
             continue
+        with open(whole) as source, open(path, "w") as file:
+            file.writelines(line for line in source if "ngpu2496" not in line)
         status, out, err = ranvier.run(["validate", "--summary", "--table", path], timeout=1800)
         predicted = re.search(r"^all +([0-9]+) ", out, re.M)
         listed = re.search(rf"^not predicted: ([0-9]+) of {count} runs", out, re.M)
@@ -170,8 +173,8 @@ def main():
         check_listed(tap, folder)
         check_refused(tap, folder)
         check_playbook(tap, folder)
-    if not ranvier.SANITIZED:  # minutes there
-        check_facts(tap)
+        if not ranvier.SANITIZED:  # minutes there
+            check_facts(tap, folder)
     tap.end()
 
 

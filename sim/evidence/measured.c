@@ -286,7 +286,7 @@ static bool says_flag_again(const struct table_row *row, const struct words *wor
 }
 
 /* The flags of the column plan, which may say nothing that another column says; then those of the framework
- * for what nobody says: of --like auto that of the row, if it has one. */
+ * for what nobody says: --like's, or else the one that the source's name says. */
 static int parse_more(struct measured *m, const struct table_row *row, struct options *o,
                       struct rv_error_info *err)
 {
@@ -317,10 +317,8 @@ static int parse_more(struct measured *m, const struct table_row *row, struct op
         memcpy(own.sizes, o->sizes, sizeof own.sizes);
         own.micro_batch_size = o->micro_batch_size, own.seq_len = o->seq_len, own.batch_size = o->batch_size;
         *o = own;
-        if (o->like && strcmp(o->like, "auto") == 0) {
-                o->like = row->framework[0] ? row->framework : NULL;
-                o->without = o->like ? o->without : NULL;
-        }
+        if (!o->like && row->framework[0])
+                o->like = row->framework;
         return frameworks_take(&m->frameworks, o, err);
 }
 

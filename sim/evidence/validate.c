@@ -180,9 +180,8 @@ static const char after_options[] =
         "\n\nPlan flags hold for every run that its table says nothing else of; here they begin as "
         "--schedule 1f1b --p2p blocking --order replicas, which is what Megatron-LM does; without "
         "--precision "
-        "each run takes its profile's (of several mixed, else bf16, else fp32). --like auto takes for each "
-        "run "
-        "the framework that its source's name says, where there is one.\n\n"
+        "each run takes its profile's (of several mixed, else bf16, else fp32). A run whose source's "
+        "name says a framework is predicted --like it; --like ranvier takes none.\n\n"
         "Your own runs:\n"
         "  ranvier validate --table runs.csv --profile mine.json --platform local\n";
 

@@ -592,8 +592,8 @@ static int read_tables(struct reader *r, struct place where, const json_t *objec
         const char *name;
         json_t *tables, *entry;
         int rc = find_object(r, where, object, "tables", &tables);
-        if (rc == RV_OK && json_object_get(object, "sustained_clock"))
-                rc = read_real(r, where, object, "sustained_clock", DBL_MIN, &load->tables.clock);
+        if (rc == RV_OK && json_object_get(object, "sustained_rate"))
+                rc = read_real(r, where, object, "sustained_rate", DBL_MIN, &load->tables.sustained);
         if (rc != RV_OK)
                 return rc;
         json_object_foreach(tables, name, entry)
@@ -625,7 +625,7 @@ static int read_load(struct reader *r, struct place where, const json_t *object,
 {
         static const char *const known[] = {
                 "ranks",  "op_overhead_seconds", "error", "launch", "graph", "kernels", "lines",
-                "tables", "sustained_clock"};
+                "tables", "sustained_rate"};
         int64_t ranks = 0;
         int rc = file_check_keys(r->path, where.text, object, known, sizeof known / sizeof *known, r->err);
         if (rc != RV_OK || (rc = read_int(r, where, object, "ranks", 1, INT32_MAX, &ranks)) != RV_OK ||
@@ -1024,8 +1024,8 @@ static void set_tables(json_t *load, const struct profile_tables *tables)
                 profile_kernel_name(name, table->kind, profile_format(table->dtype, table->format));
                 json_object_set_new(object, name, surface_json(&table->surface));
         }
-        if (tables->clock > 0)
-                json_object_set_new(load, "sustained_clock", json_real(tables->clock));
+        if (tables->sustained > 0)
+                json_object_set_new(load, "sustained_rate", json_real(tables->sustained));
         if (tables->count > 0)
                 json_object_set(load, "tables", object);
         json_decref(object);

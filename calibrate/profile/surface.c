@@ -124,16 +124,23 @@ static double attention_seconds(const struct surface_model *model, const struct 
         return block * (waves < FEW_WAVES ? ceil(waves) : waves + 0.5);
 }
 
-double surface_model_seconds(const struct surface *surface, const struct surface_shape *shape, double *share)
+double surface_model_seconds(const struct surface *surface, const struct surface_shape *shape)
 {
         const struct surface_model *model = &surface->model;
-        double memory, seconds;
+        double memory;
         const double compute = surface->form == SURFACE_PRODUCT ? product_seconds(model, shape, &memory)
                                                                 : attention_seconds(model, shape, &memory);
-        seconds = fmax(compute, memory) + model->overhead_seconds;
-        if (share)
-                *share = compute > memory ? compute / seconds : 0;
-        return seconds;
+        return fmax(compute, memory) + model->overhead_seconds;
+}
+
+/* Attention computes the scores of half of all pairs and multiplies them by values; its backward has five
+ * such products instead of two. */
+double surface_flops(const struct surface *surface, const struct surface_shape *s, enum surface_pass pass)
+{
+        const double product = 2 * s->batch * s->m * s->n * s->k;
+        if (surface->form == SURFACE_PRODUCT)
+                return product;
+        return product / 2 * (pass == SURFACE_FORWARD ? 2 : 5);
 }
 
 /* ---- distances ---- */
@@ -269,11 +276,11 @@ static double estimate_at(const struct surface *surface, const struct surface_cl
 }
 
 static double loop_seconds(const struct surface *surface, const struct surface_shape *shape,
-                           enum surface_pass pass, double *deviation, double *share)
+                           enum surface_pass pass, double *deviation)
 {
         const bool has = surface->cloud.has[pass];
         const double ratio = has || surface->ratio[pass] == 0 ? 1 : surface->ratio[pass];
-        const double seconds = surface_model_seconds(surface, shape, share) * ratio;
+        const double seconds = surface_model_seconds(surface, shape) * ratio;
         const double residual = estimate_at(surface, &surface->cloud, &surface->kriging, shape,
                                             has ? pass : SURFACE_FORWARD, deviation);
         return isnan(residual) ? seconds : seconds * exp(residual);
@@ -287,25 +294,26 @@ bool surface_prepare(struct surface *surface)
                 return false;
         for (int i = 0; i < surface->count; i++)
                 set_point(&surface->cloud, i, surface->form, &surface->points[i],
-                          surface_model_seconds(surface, &surface->points[i].shape, NULL));
+                          surface_model_seconds(surface, &surface->points[i].shape));
         for (int i = 0; i < training->count; i++) {
                 const struct surface_point *point = &training->points[i];
                 set_point(&training->cloud, i, surface->form, point,
-                          loop_seconds(surface, &point->shape, point->pass, &deviation, NULL));
+                          loop_seconds(surface, &point->shape, point->pass, &deviation));
         }
         return true;
 }
 
 double surface_seconds(const struct surface *surface, const struct surface_shape *shape,
-                       enum surface_pass pass, bool training, double clock, double *error)
+                       enum surface_pass pass, bool training, double sustained, double *error)
 {
         const struct surface_training *trained = &surface->training;
-        double deviation, share, seconds = loop_seconds(surface, shape, pass, &deviation, &share);
+        double deviation, seconds = loop_seconds(surface, shape, pass, &deviation);
         if (training && trained->cloud.has[pass])
                 seconds *= exp(
                         estimate_at(surface, &trained->cloud, &trained->kriging, shape, pass, &deviation));
-        if (training)
-                seconds *= 1 + share * (1 / clock - 1);
+        else if (training)
+                seconds = fmax(seconds, surface_flops(surface, shape, pass) /
+                                                (sustained * surface->model.flops_per_second));
         if (error)
                 *error = deviation;
         return seconds;

@@ -7,9 +7,11 @@
  * the more the nearer they are, in the logarithms of the shape, and the estimate says how uncertain it is.
  * Far from all points what is left is the model, times what the nearest points differ from it by.
  *
- * Tables of measured kernels are of short loops, in which a device runs at its highest clock. Kernels of a
- * training run are slower where they are bound by computing: by a factor, or by shapes that were measured in
- * long loops (struct surface_training). Times are in seconds, errors are relative standard errors. */
+ * Tables of measured kernels are of short loops, in which a device runs at its highest clock. In a training
+ * run power limits it: kernels reach a part of the peak at most (on an A100 of 300 W 0.75 where short loops
+ * reach 0.81 to 0.92, on a B200 0.49 where they reach 0.65 to 0.75, whatever the shape), or what shapes took
+ * that were measured in long loops (struct surface_training). Times are in seconds, errors are relative
+ * standard errors. */
 #ifndef RANVIER_CALIBRATE_PROFILE_SURFACE_H
 #define RANVIER_CALIBRATE_PROFILE_SURFACE_H
 
@@ -112,15 +114,18 @@ void surface_free(struct surface *surface);
 bool surface_shape_of(const struct kernel *kernel, enum surface_form *form, struct surface_shape *shape,
                       enum surface_pass *pass);
 
-/* Returns what the model alone says. `share` (may be NULL) becomes the part of it that computing decides,
- * which grows as the clock falls; the rest is memory and the kernel's start. */
-double surface_model_seconds(const struct surface *surface, const struct surface_shape *shape, double *share);
+/* Returns what the model alone says. */
+double surface_model_seconds(const struct surface *surface, const struct surface_shape *shape);
+
+/* Returns the floating-point operations of a shape. */
+double surface_flops(const struct surface *surface, const struct surface_shape *shape,
+                     enum surface_pass pass);
 
 /* Returns the seconds of a shape in a short loop, or, if `training`, in a training run: by the training table
- * where that has the pass, and at `clock` (1: the same) of the clock that this, or else the short loops, had.
- * `error` (may be NULL) becomes their relative standard error. */
+ * where that has the pass, else at `sustained` of the peak's rate at most (1: as in the short loop). `error`
+ * (may be NULL) becomes their relative standard error. */
 double surface_seconds(const struct surface *surface, const struct surface_shape *shape,
-                       enum surface_pass pass, bool training, double clock, double *error);
+                       enum surface_pass pass, bool training, double sustained, double *error);
 
 /* For fits: estimates a point's residual from the others, without those for which left_out() is true (of
  * which it should be one itself). `deviation` becomes the estimate's standard deviation. NAN if fewer than

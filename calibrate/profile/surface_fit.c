@@ -46,7 +46,7 @@ static double misfit(const gsl_vector *logarithms, void *context)
         set_figures(&surface->model, logarithms);
         for (int i = 0; i < surface->count; i += step, count++) {
                 const struct surface_point *point = &surface->points[i];
-                sum += fabs(log(point->seconds / surface_model_seconds(surface, &point->shape, NULL)));
+                sum += fabs(log(point->seconds / surface_model_seconds(surface, &point->shape)));
         }
         return sum / count;
 }

@@ -117,8 +117,8 @@ static void ask(const struct profile_tables *tables, const struct surface *surfa
         enum surface_pass pass;
         struct surface_shape shape;
         surface_shape_of(kernel, &form, &shape, &pass);
-        const double clock = tables->clock > 0 && !surface->training.cloud.has[pass] ? tables->clock : 1;
-        answer[0] = surface_seconds(surface, &shape, pass, !tables->short_loops, clock, &answer[1]) *
+        const double sustained = tables->sustained > 0 ? tables->sustained : 1;
+        answer[0] = surface_seconds(surface, &shape, pass, !tables->short_loops, sustained, &answer[1]) *
                             more_flops(kernel) +
                     more_bytes(kernel) / (surface->model.bytes_per_second * surface->model.memory_efficiency);
 }
@@ -133,7 +133,7 @@ bool tables_price(const struct profile_tables *tables, const struct kernel *kern
                               kernel->transpose_a,  kernel->transpose_b, kernel->accumulate,
                               kernel_group(kernel), kernel->experts,     (double)kernel->batch,
                               (double)kernel->m,    (double)kernel->n,   (double)kernel->k,
-                              tables->short_loops,  tables->clock};
+                              tables->short_loops,  tables->sustained};
         enum { KEYS = sizeof key / sizeof *key };
         const double *known = memo_find(tables->asked, key, KEYS);
         double answer[2];

@@ -20,8 +20,9 @@ struct profile_tables {
         int count;
         /* Kernels are priced as in the short loops that measured them, not as in a training run. */
         bool short_loops;
-        /* What a training run's clock is of the short loops', where a table has no training shapes; 0: 1. */
-        double clock;
+        /* The part of the peak's rate that kernels of a training run reach at most, where a table has no
+         * training shapes; 0: no less than in short loops. */
+        double sustained;
         /* What was asked before: seconds and error. */
         struct memo *asked;
 };

@@ -221,7 +221,7 @@ static int read_launches(const struct reader *r, const json_t *term)
 }
 
 static const char *const value_names[FRAMEWORK_VALUES] = {
-        [FRAMEWORK_SUSTAINED_CLOCK] = "sustained_clock",
+        [FRAMEWORK_SUSTAINED_RATE] = "sustained_rate",
         [FRAMEWORK_HOST_SECONDS_A_STEP] = "host_seconds_a_step",
         [FRAMEWORK_UNALIGNED_FLOPS_PER_SECOND] = "unaligned_flops_per_second",
 };
@@ -273,7 +273,7 @@ static int read_term(struct reader *r, const json_t *term)
                                            "eager",
                                            "host_seconds_a_kernel",
                                            "gpu",
-                                           "sustained_clock",
+                                           "sustained_rate",
                                            "host_seconds_a_step",
                                            "unaligned_flops_per_second",
                                            "when",
@@ -590,9 +590,9 @@ static double figure_of(const struct framework *f, const char *device, enum fram
         return figure;
 }
 
-double framework_sustained_clock(const struct framework *f, const char *device)
+double framework_sustained_rate(const struct framework *f, const char *device)
 {
-        return figure_of(f, device, FRAMEWORK_SUSTAINED_CLOCK, 1);
+        return figure_of(f, device, FRAMEWORK_SUSTAINED_RATE, 0);
 }
 
 double framework_host_step(const struct framework *f, const char *device)

@@ -46,7 +46,7 @@ struct framework_rule {
 /* Figures of a kind of GPU. The last is what products reach at most if a side of one of their matrices is no
  * multiple of 8. */
 enum framework_value {
-        FRAMEWORK_SUSTAINED_CLOCK,
+        FRAMEWORK_SUSTAINED_RATE,
         FRAMEWORK_HOST_SECONDS_A_STEP,
         FRAMEWORK_UNALIGNED_FLOPS_PER_SECOND,
         FRAMEWORK_VALUES
@@ -134,10 +134,11 @@ struct framework_cost framework_cost(const struct framework *framework, const st
  * passes are launched kernel by kernel. */
 double framework_host_seconds(const struct framework *framework, bool *eager);
 
-/* Return the figures of a device by its name: the factor of the clock that a training holds over that of the
- * profile's measurements (1: nothing is said); seconds that the host adds to every batch; and the seconds
- * that a product takes at least, because it is not of multiples of 8 (0: it is, or nothing is said). */
-double framework_sustained_clock(const struct framework *framework, const char *device);
+/* Return the figures of a device by its name: the part of the peak's rate that products reach in a
+ * training at most, as power allows (0: nothing is said); seconds that the host adds to every batch; and the
+ * seconds that a product takes at least, because it is not of multiples of 8 (0: it is, or nothing is said).
+ */
+double framework_sustained_rate(const struct framework *framework, const char *device);
 double framework_host_step(const struct framework *framework, const char *device);
 double framework_least_seconds(const struct framework *framework, const char *device,
                                const struct kernel *kernel);

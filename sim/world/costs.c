@@ -38,8 +38,18 @@ struct kind {
         const struct price_nudge *nudge;
         struct workloads *workloads;
         const struct framework *framework; /* of the plan, or NULL */
-        double sustained_clock;            /* which it says; 1: none */
+        double sustained_rate;             /* which it says, of the peak; 0: none */
 };
+
+/* What power allows in a run like the framework's; 0: nothing is said. */
+static double sustained_seconds(const struct kind *kind, const struct kernel *kernel)
+{
+        const double peak = machine_peak_flops_per_second(kind->machine, (enum dtype)kernel->dtype,
+                                                          (enum product_format)kernel->format);
+        if (kind->sustained_rate == 0 || peak == 0 || kernel_descriptor(kernel->kind)->products == 0)
+                return 0;
+        return kernel_flops(kernel) / (kind->sustained_rate * peak);
+}
 
 static int price_kernel(void *context, struct price *price, struct rv_error_info *err)
 {
@@ -50,8 +60,7 @@ static int price_kernel(void *context, struct price *price, struct rv_error_info
                                               &price->seconds, &source, err);
         if (rc)
                 return rc;
-        if (kernel_descriptor(price->kernel.kind)->products > 0)
-                price->seconds /= kind->sustained_clock;
+        price->seconds = fmax(price->seconds, sustained_seconds(kind, &price->kernel));
         price->seconds =
                 fmax(price->seconds,
                      framework_least_seconds(kind->framework, kind->profile->device.name, &price->kernel));
@@ -109,7 +118,7 @@ static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct 
                         nudge,
                         workloads,
                         c->options->framework,
-                        framework_sustained_clock(c->options->framework, profile->device.name)};
+                        framework_sustained_rate(c->options->framework, profile->device.name)};
                 rc = price_kind(&kind, c->options, i ? &c->other_prices[i - 1] : &c->prices, err);
         }
         return rc;

@@ -187,7 +187,7 @@ static void a_file_that_is_wrong_says_where(void **state)
                 {TERM("\"source\": \"a book\", \"flags\": [\"zero\"]"), "no object of flags"},
                 {TERM("\"source\": \"a book\", \"eager\": 1"), "neither true nor false"},
                 {"7", "a term without a 'name'"},
-                {TERM("\"source\": \"a book\", \"sustained_clock\": 0.9"), "of which 'gpu'"},
+                {TERM("\"source\": \"a book\", \"sustained_rate\": 0.9"), "of which 'gpu'"},
         };
 #undef TERM
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -345,16 +345,16 @@ static void figures_are_of_the_gpu_that_they_name(void **state)
         struct rv_error_info err;
         const char *path = write_framework(
                 "{\"name\": \"h100\", \"says\": \"It is.\", \"fitted_on\": \"a run\", \"gpu\": \"H100\", "
-                "\"sustained_clock\": 0.8, \"host_seconds_a_step\": 0.25}");
+                "\"sustained_rate\": 0.8, \"host_seconds_a_step\": 0.25}");
         if (framework_load(&f, path, NULL, &err))
                 fail_msg("%s", err.sentence);
-        assert_true(framework_sustained_clock(&f, "NVIDIA H100 80GB") == 0.8);
+        assert_true(framework_sustained_rate(&f, "NVIDIA H100 80GB") == 0.8);
         assert_true(framework_host_step(&f, "NVIDIA H100 80GB") == 0.25);
-        assert_true(framework_sustained_clock(&f, "A100") == 1 && framework_host_step(&f, "A100") == 0);
+        assert_true(framework_sustained_rate(&f, "A100") == 0 && framework_host_step(&f, "A100") == 0);
         framework_free(&f);
         if (framework_load(&f, path, "h100", &err))
                 fail_msg("%s", err.sentence);
-        assert_true(framework_sustained_clock(&f, "H100") == 1);
+        assert_true(framework_sustained_rate(&f, "H100") == 0);
         framework_free(&f);
 }
 

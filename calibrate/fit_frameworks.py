@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Fits the part of the peak that products reach in runs of a framework on a GPU (sustained_rate in runtime/plan/frameworks), each on
+one published run, by bisection; the term then says on which. A run that is predicted too slow without any limit fits none.
+
+    RANVIER_BIN=build/bin calibrate/fit_frameworks.py RUNS.csv
+
+RUNS.csv is a table of published runs in the form that ranvier validate reads."""
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+BIN = os.environ.get("RANVIER_BIN", "build/bin")
+FRAMEWORKS = os.path.join(os.path.dirname(__file__), "../runtime/plan/frameworks")
+# Framework, GPU, and the run: its model, number of GPUs, precision and, of several, a word of its notes.
+FITS = [
+    ("megatron", "H100", ("Llama 3.1 70B", "64", "BF16", "")),
+    ("mlperf", "H100", ("Llama 3.1 405B (MLPerf)", "512", "FP8", "")),
+    ("mlperf", "H200", ("Llama 3.1 405B (MLPerf)", "512", "FP8", "")),
+    ("flagperf", "H100", ("Llama3 8B", "8", "bf16", "")),
+    ("flagperf", "A100", ("Llama3 8B", "8", "bf16", "")),
+    ("torchtitan-compiled", "H100", ("Llama 3.1 8B", "8", "bf16", "compile")),
+    ("torchtitan", "H100", ("Llama 3.1 8B", "8", "bf16", "eager")),
+    ("torchtitan", "A100", ("Llama 2 13B", "64", "bf16", "")),
+    ("internevo", "A100", ("InternLM-7B", "8", "bf16", "")),
+    ("fms-fsdp", "A100", ("Llama2 7B", "128", "bf16", "")),
+    ("fms-fsdp", "H100", ("Llama2 7B", "96", "bf16", "")),
+]
+
+
+def find(rows, gpu, run):
+    """The first row of a run; a word is of its source or notes."""
+    model, gpus, precision, word = run
+    for row in rows:
+        if (row["model"] == model and row["gpus"] == gpus and row["precision"].startswith(precision) and gpu in row["gpu"]
+                and word in row["source"] + row["notes"]):
+            return row
+    raise SystemExit(f"there is no run of {model} on {gpus} {gpu} in {precision}")
+
+
+def write(path, gpu, rate, fitted_on):
+    """Sets the framework's term for a GPU; a rate of None takes it out."""
+    with open(path) as file:
+        document = json.load(file)
+    name = "power-" + gpu.lower()
+    terms = [term for term in document["terms"] if term["name"] != name]
+    if rate:
+        terms.append({"name": name, "says": f"Power limits products in a run on {gpu}s to this part of the peak.",
+                      "fitted_on": fitted_on, "gpu": gpu, "sustained_rate": round(rate, 4)})
+    document["terms"] = terms
+    with open(path, "w") as file:
+        json.dump(document, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
+def ratio(table, folder):
+    """How many times too fast the run is predicted."""
+    out = os.path.join(folder, "out.csv")
+    subprocess.run([os.path.join(BIN, "ranvier"), "validate", "--table", table, "--csv", out], check=True, capture_output=True)
+    with open(out) as file:
+        row = next(csv.DictReader(file))
+    speed = float(row["predicted"]) / float(row["measured_low"])
+    return 1 / speed if row["unit"] == "batch_seconds" else speed
+
+
+def fit(rows, header, framework, gpu, run, folder):
+    row, path, table = find(rows, gpu, run), os.path.join(FRAMEWORKS, framework + ".json"), os.path.join(folder, "run.csv")
+    with open(table, "w", newline="") as file:
+        writer = csv.DictWriter(file, header)
+        writer.writeheader()
+        writer.writerow(row)
+    fitted_on = f"{row['model']}, {row['gpus']} GPUs, {row['precision']}: {row['value']} {row['metric']} ({row['source'].split('/')[0]})"
+    write(path, gpu, None, "")
+    free = ratio(table, folder)
+    low, high = 0.1, 1.0
+    for _ in range(12 if free > 1 else 0):
+        middle = (low + high) / 2
+        write(path, gpu, middle, fitted_on)
+        low, high = (low, middle) if ratio(table, folder) > 1 else (middle, high)
+    write(path, gpu, (low + high) / 2 if free > 1 else None, fitted_on)
+    print(f"{framework:20} {gpu:5} {free - 1:+.1%} without a limit; {f'{(low + high) / 2:.3f} of the peak' if free > 1 else 'none'}; {fitted_on}",
+          flush=True)
+
+
+def main():
+    with open(sys.argv[1]) as file:
+        reader = csv.DictReader(file)
+        rows, header = list(reader), reader.fieldnames
+    with tempfile.TemporaryDirectory() as folder:
+        for framework, gpu, run in FITS:
+            fit(rows, header, framework, gpu, run, folder)
+
+
+if __name__ == "__main__":
+    main()

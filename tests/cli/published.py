@@ -33,7 +33,7 @@ def validated(folder, rows, *more):
     """Status, output and rows of the CSV by line."""
     table, out_csv = os.path.join(folder, "runs.csv"), os.path.join(folder, "out.csv")
     write(table, rows)
-    status, out, err = ranvier.run(["validate", "--table", table, "--csv", out_csv, *MACHINE, *more])
+    status, out, err = ranvier.run(["validate", "--like", "ranvier", "--table", table, "--csv", out_csv, *MACHINE, *more])
     by_line = {}
     if status == 0:
         with open(out_csv) as file:
@@ -135,7 +135,7 @@ def check_playbook(tap, folder):
             file.write("model,gpus,tp,pp,dp,micro_batch,zero,tokens/s/GPU,MFU%,pair ratio\n" +
                        "".join(f"nanotron-llama-1B,8,{tp},{pp},{dp},{micro},ZeRO-1,{rate},40,1\n"
                                for (tp, pp, dp, micro), rate in zip(layouts, rates)))
-        status, out, err = ranvier.run(["validate", "--table", table, "--csv", out_csv, *MACHINE])
+        status, out, err = ranvier.run(["validate", "--like", "ranvier", "--table", table, "--csv", out_csv, *MACHINE])
         if status:
             raise SystemExit(err)
         with open(out_csv) as file:

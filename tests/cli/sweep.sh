@@ -228,7 +228,7 @@ result "the winner's command simulates the winner"
 [ "$(grep -c '^ *16 ' "$folder/seven")" -eq 5 ] && [ "$(grep -cE '^ *16 .* s +\[[0-9.]+ s, [0-9.]+ s\] ' "$folder/seven")" -eq 5 ]
 result "the best five are shown, with their intervals"
 grep -qE '^[0-9]+ combinations of what was asked for are no plans, or have no price:$' "$folder/seven" &&
-        grep -qE '^  [0-9]+, such as: --pp 16 x --virtual-stages 4 = 64 does not divide the n_layer 32' "$folder/seven"
+        grep -qE '^  [0-9]+, such as: --pp 16 x --virtual-stages 4 are 64 virtual stages, each of a layer or more, but ' "$folder/seven"
 result "what is no plan is counted with the reason"
 schedules=$("$ranvier" simulate --schedule none 2>&1 | sed 's/.*there are //; s/,//g')
 others=$(echo "$schedules" | tr ' ' '\n' | grep -vx -e 1f1b -e interleaved | paste -sd,)

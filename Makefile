@@ -26,7 +26,8 @@ MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)
 BLAS_CFLAGS := $(shell pkg-config --cflags openblas 2>/dev/null)
 BLAS_LIBS  := $(or $(shell pkg-config --libs openblas 2>/dev/null),-lopenblas)
 GSL_LIBS   := -lgsl -lgslcblas
-SIMGRID_LIBS := -lsimgrid -lstdc++
+# The simulator prices kernels by tables, whose interpolation is GSL's.
+SIMGRID_LIBS := -lsimgrid -lstdc++ $(GSL_LIBS)
 
 # One archive a room; the order is the order of the arrows.
 base     := $(wildcard runtime/base/*.c)
@@ -91,7 +92,7 @@ $(BUILD)/bin/ranvier-train: $(call obj,runtime/real/train.c) $(call lib,real nn 
 $(BUILD)/bin/ranvier-sample: $(call obj,runtime/real/sample.c) $(call lib,real nn device engine core models base)
 	$(LINK) $(DEVICE_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim engine core profile models base)
-	$(LINK) $(SIMGRID_LIBS) $(GSL_LIBS) -ljansson -lm
+	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
                 $(call lib,calibrate fit profile nn net device engine core models base)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lm

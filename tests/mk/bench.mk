@@ -8,9 +8,9 @@ $(BUILD)/tests/mixed $(BUILD)/tests/experts: $(BUILD)/tests/%: $(call obj,tests/
 $(BUILD)/tests/collectives: $(call obj,tests/bench/collectives.c) $(call lib,sim engine core profile models base)
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
 $(BUILD)/tests/mpi_allreduce: $(call obj,tests/bench/mpi_allreduce.c) $(call lib,net profile device models base)
-	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -ldl -lm
+	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -ldl -lm $(GSL_LIBS)
 $(BUILD)/tests/gpu: $(call obj,tests/bench/gpu.c) $(call lib,profile engine core device models base)
-	$(LINK) $(DEVICE_LIBS) -ljansson -lm
+	$(LINK) $(DEVICE_LIBS) -ljansson -lm $(GSL_LIBS)
 SCRIPT_TESTS += tests/cli/gpu.sh
 run-tests: $(BUILD)/tests/gpu $(BUILD)/emulated/device_cuda.so
 $(BUILD)/tests/events: $(call obj,tests/bench/events.c) $(call lib,paper engine core models base)

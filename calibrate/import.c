@@ -351,6 +351,7 @@ static void set_models(const struct datasheet *sheet, struct profile_load *load)
                 if (of->products == 0 && !of->fused)
                         load->models[dtype][kind] = (struct kernel_model){
                                 .present = true,
+                                .error = sheet->memory_error,
                                 .bytes_per_second = sheet->bytes_per_second,
                                 .efficiency = own ? json_number_value(own) : sheet->memory_efficiency,
                                 .overhead_seconds = sheet->start_seconds};

@@ -193,7 +193,7 @@ static const char documentation[] = "Lists the machines that --machine of simula
                                     "  ranvier machines\n"
                                     "  ranvier machines h100\n"
                                     "  ranvier simulate llama3-8b --machine 8xh100 --tp 2 --dp 4 \\\n"
-                                    "      --micro-batch-size 1 --batch-size 64\n\n"
+                                    "      --zero 1 --micro-batch-size 1 --batch-size 64\n\n"
                                     "A machine is a file sim/machines/NAME.json that names a platform and "
                                     "profiles, of which the first that is "
                                     "there is taken. Figures of your own cluster are a platform file "

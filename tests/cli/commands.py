@@ -25,7 +25,8 @@ import ranvier
 import text
 
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-COMMANDS = ("", "calibrate", "train", "simulate", "compare", "plot", "sample", "sweep", "validate")  # in the order of use
+COMMANDS = ("", "calibrate", "train", "simulate", "compare", "plot", "sample", "sweep", "validate", "price", "frameworks",
+            "machines")  # in the order of use
 ALONE = ("ranvier validate",)
 CHANGED = [
     # pattern, replacement, reason
@@ -85,6 +86,12 @@ def bring(folder):
     write("my-model.json", json.dumps({**small, "n_positions": 128}))
     write("runs.csv", "gpus,tp,pp,dp,batch,micro_batch,layers,hidden,heads,seq,vocab,batch_seconds,gpu,plan,schedule\n"
                       "2,1,2,1,32,4,4,256,4,128,256,1.5,CPU,--precision fp32 --p2p async,axonn\n")
+    sizes = (512, 1024, 2048, 4096)
+    gemm = [(m, n, k, 3e-6 + m * n * k / 3e14) for m in sizes for n in sizes for k in sizes]
+    for name in ("gemm.csv", "shapes.csv"):
+        write(name, "dtype,m,n,k,seconds\n" + "".join("bf16,%d,%d,%d,%.4g\n" % row for row in gemm))
+    heads = [(b, s, h, 1e-5 + b * h * s * s / 2e12) for b in (1, 2, 4) for s in sizes for h in (8, 32)]
+    write("attention.csv", "batch,seq_len,heads,kv_heads,head_dim,seconds\n" + "".join("%d,%d,%d,8,128,%.4g\n" % row for row in heads))
     fixtures = os.path.join(TREE, "tests", "fixtures", "plot")
     for i in (1, 2):
         shutil.copy(os.path.join(fixtures, f"predicted-{i}.json"), os.path.join(folder, f"p{i}.json"))

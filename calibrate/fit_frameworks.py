@@ -55,14 +55,14 @@ def write(path, gpu, rate, fitted_on):
         file.write("\n")
 
 
-def ratio(table, folder):
-    """How many times too fast the run is predicted."""
+def predict(table, folder):
+    """How many times too fast the run is predicted, and what `ranvier validate` calls it: its plan and what was measured."""
     out = os.path.join(folder, "out.csv")
     subprocess.run([os.path.join(BIN, "ranvier"), "validate", "--table", table, "--csv", out], check=True, capture_output=True)
     with open(out) as file:
         row = next(csv.DictReader(file))
     speed = float(row["predicted"]) / float(row["measured_low"])
-    return 1 / speed if row["unit"] == "batch_seconds" else speed
+    return 1 / speed if row["unit"] == "batch_seconds" else speed, f"{row['plan']}: {row['measured_low']} "
 
 
 def fit(rows, header, framework, gpu, run, folder):
@@ -71,14 +71,14 @@ def fit(rows, header, framework, gpu, run, folder):
         writer = csv.DictWriter(file, header)
         writer.writeheader()
         writer.writerow(row)
-    fitted_on = f"{row['model']}, {row['gpus']} GPUs, {row['precision']}: {row['value']} {row['metric']} ({row['source'].split('/')[0]})"
     write(path, gpu, None, "")
-    free = ratio(table, folder)
+    free, fitted_on = predict(table, folder)
+    fitted_on += f"{row['metric']} of {row['model']}, {row['gpus']} GPUs, {row['precision']} ({row['source'].split('/')[0]})"
     low, high = 0.1, 1.0
     for _ in range(12 if free > 1 else 0):
         middle = (low + high) / 2
         write(path, gpu, middle, fitted_on)
-        low, high = (low, middle) if ratio(table, folder) > 1 else (middle, high)
+        low, high = (low, middle) if predict(table, folder)[0] > 1 else (middle, high)
     write(path, gpu, (low + high) / 2 if free > 1 else None, fitted_on)
     print(f"{framework:20} {gpu:5} {free - 1:+.1%} without a limit; {f'{(low + high) / 2:.3f} of the peak' if free > 1 else 'none'}; {fitted_on}",
           flush=True)

@@ -595,6 +595,20 @@ double framework_sustained_rate(const struct framework *f, const char *device)
         return figure_of(f, device, FRAMEWORK_SUSTAINED_RATE, 0);
 }
 
+bool framework_fitted_on(const struct framework *f, const char *device, const char *run)
+{
+        const json_t *terms = f ? json_object_get(f->document, "terms") : NULL;
+        for (int i = 0; f && i < f->figure_count; i++) {
+                const struct framework_figure *has = &f->figures[i];
+                const char *on = json_string_value(
+                        json_object_get(json_array_get(terms, (size_t)has->term), "fitted_on"));
+                if (on && holds(f, has->term) && strstr(device, has->gpu) &&
+                    strncmp(on, run, strlen(run)) == 0)
+                        return true;
+        }
+        return false;
+}
+
 double framework_host_step(const struct framework *f, const char *device)
 {
         return figure_of(f, device, FRAMEWORK_HOST_SECONDS_A_STEP, 0);

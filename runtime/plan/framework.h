@@ -139,6 +139,8 @@ double framework_host_seconds(const struct framework *framework, bool *eager);
  * seconds that a product takes at least, because it is not of multiples of 8 (0: it is, or nothing is said).
  */
 double framework_sustained_rate(const struct framework *framework, const char *device);
+/* Whether a figure of a device was fitted on a run: its "fitted_on" begins with these words. */
+bool framework_fitted_on(const struct framework *framework, const char *device, const char *run);
 double framework_host_step(const struct framework *framework, const char *device);
 double framework_least_seconds(const struct framework *framework, const char *device,
                                const struct kernel *kernel);

@@ -410,6 +410,17 @@ static int settle_run(struct measured *m, struct measured_run *run, const struct
         return rc ? rc : machine_settle(run->candidate.machine, o, err);
 }
 
+/* Whether a figure of the profile, or of the framework on this GPU, was fitted on the run. A framework's says
+ * the plan and what was measured: runs of one plan differ in their formats. */
+static bool is_fitted(const struct measured_run *run)
+{
+        const struct profile *profile = &run->candidate.machine->profile;
+        char words[MEASURED_NAME + 32];
+        snprintf(words, sizeof words, "%s: %.9g ", run->name, run->row->low);
+        return json_object_get(profile->fitted_on, run->name) != NULL ||
+               framework_fitted_on(run->candidate.options.framework, profile->device.name, words);
+}
+
 /* What is not built is passed over; so is, of a table whose words are others', all that stands in the way of
  * a row. */
 static int open_run(struct measured *m, struct measured_run *run, const struct measured_defaults *defaults,
@@ -428,7 +439,7 @@ static int open_run(struct measured *m, struct measured_run *run, const struct m
         }
         if (rc)
                 return fail_row(run, rc, run->why.sentence, err);
-        run->fitted = json_object_get(run->candidate.machine->profile.fitted_on, run->name) != NULL;
+        run->fitted = is_fitted(run);
         run->capacity = machine_capacity(run->candidate.machine, &run->candidate.options);
         run->fits = capacity_check(&run->candidate.options, &run->capacity, &run->need, NULL) == 0;
         return 0;

@@ -351,10 +351,13 @@ static void figures_are_of_the_gpu_that_they_name(void **state)
         assert_true(framework_sustained_rate(&f, "NVIDIA H100 80GB") == 0.8);
         assert_true(framework_host_step(&f, "NVIDIA H100 80GB") == 0.25);
         assert_true(framework_sustained_rate(&f, "A100") == 0 && framework_host_step(&f, "A100") == 0);
+        assert_true(framework_fitted_on(&f, "NVIDIA H100 80GB", "a run") &&
+                    !framework_fitted_on(&f, "NVIDIA H100 80GB", "a run of another") &&
+                    !framework_fitted_on(&f, "A100", "a run") && !framework_fitted_on(NULL, "H100", "a run"));
         framework_free(&f);
         if (framework_load(&f, path, "h100", &err))
                 fail_msg("%s", err.sentence);
-        assert_true(framework_sustained_rate(&f, "H100") == 0);
+        assert_true(framework_sustained_rate(&f, "H100") == 0 && !framework_fitted_on(&f, "H100", "a run"));
         framework_free(&f);
 }
 

@@ -1457,12 +1457,6 @@ bool profile_has_products(const struct profile_load *load, enum product_format f
         return find_price(load, &product, false, &known);
 }
 
-void profile_short_loops(struct profile *profile)
-{
-        for (int i = 0; i < profile->load_count; i++)
-                profile->loads[i].tables.short_loops = true;
-}
-
 double profile_kernel_error(const struct profile_load *load, const struct kernel *kernel, bool fits_only)
 {
         struct known known;

@@ -217,10 +217,6 @@ bool profile_has_products(const struct profile_load *, enum product_format forma
 /* What a price comes from. */
 enum profile_source { PROFILE_POINT, PROFILE_MODEL };
 
-/* From here on kernels that tables price take what they took in the short loops that measured them, not what
- * they take in a training run. */
-void profile_short_loops(struct profile *profile);
-
 /* Writes the seconds of one kernel: a measured point of exactly this shape if there is one (and not
  * `fits_only`), else by the table of its kind (tables.h), else by the model of its kind, else the sum of its
  * parts (kernel_parts). A GPU's prices of fp16 stand for bf16 where it has none of that, and the other way

@@ -8,8 +8,8 @@
  * Far from all points what is left is the model, times what the nearest points differ from it by.
  *
  * Tables of measured kernels are of short loops, in which a device runs at its highest clock. In a training
- * run power limits it: kernels reach a part of the peak at most (on an A100 of 300 W 0.75 where short loops
- * reach 0.81 to 0.92, on a B200 0.49 where they reach 0.65 to 0.75, whatever the shape), or what shapes took
+ * run power limits it: it is taken that kernels reach a part of the peak at most (calibrate/README.md has
+ * what long loops show: on a B200 0.49 where its short loops reach 0.65 to 0.75), or else what shapes took
  * that were measured in long loops (struct surface_training). Times are in seconds, errors are relative
  * standard errors. */
 #ifndef RANVIER_CALIBRATE_PROFILE_SURFACE_H

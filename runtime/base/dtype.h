@@ -26,6 +26,12 @@ static inline int dtype_bytes(enum dtype dtype)
         return dtype == DTYPE_FP32 ? 4 : 2;
 }
 
+/* Returns the other dtype of 16 bits; of fp32 itself. */
+static inline enum dtype dtype_twin(enum dtype dtype)
+{
+        return dtype == DTYPE_FP32 ? DTYPE_FP32 : dtype == DTYPE_FP16 ? DTYPE_BF16 : DTYPE_FP16;
+}
+
 /* Returns the precision that stores tensors in this dtype: "fp32", "mixed" (fp16) or "bf16". The second
  * function is the inverse, and returns -1 if there is no precision of that name. */
 const char *dtype_precision(enum dtype dtype);

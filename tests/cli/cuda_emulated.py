@@ -14,6 +14,7 @@ import text
 
 EMULATED = os.path.join(os.path.dirname(os.path.abspath(ranvier.BIN)), "emulated", "device_cuda.so")
 STEPS = 3
+FAMILY_STEPS = 5  # a Nemotron's first two steps in fp16 overflow and are skipped
 GRIDS = [(1, 1), (2, 1), (1, 2)]
 # Relative, of any step's loss. Sums are rounded in another order; steps carry on what that makes: a rounding is 2^-24,
 # 2^-11, 2^-8.
@@ -63,8 +64,8 @@ def train(folder, device, grid, precision, *more, steps=STEPS, model="gpt2", **v
         return losses, [json.loads(line) for line in file]
 
 
-def largest_difference(found, expected):
-    if not isinstance(found, list) or len(found) != STEPS or len(expected) != STEPS:
+def largest_difference(found, expected, steps=STEPS):
+    if not isinstance(found, list) or len(found) != steps or len(expected) != steps:
         return None
     return max(abs(float(a) / float(b) - 1) for a, b in zip(found, expected))
 
@@ -92,14 +93,13 @@ def check_losses(tap, folder, precision, tolerance):
 
 
 def check_family(tap, folder, precision, tolerance, name):
-    cpu, _ = train(folder, "cpu", (1, 1), precision, model=name)
-    cuda, _ = train(folder, "cuda", (1, 1), precision, model=name)
-    worst = largest_difference(cuda, cpu)
+    cpu, _ = train(folder, "cpu", (1, 1), precision, steps=FAMILY_STEPS, model=name)
+    cuda, _ = train(folder, "cuda", (1, 1), precision, steps=FAMILY_STEPS, model=name)
+    worst = largest_difference(cuda, cpu, FAMILY_STEPS)
     print(f"# {precision}, {name}: largest relative difference {worst}", flush=True)
-    # Three batches of text are different text: what the weights learn shows in losses that are not those of the first weights.
-    tap.ok(worst is not None and worst <= tolerance and len(set(cuda)) == STEPS,
-           f"{precision}, {name}: {STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
-    other, _ = train(folder, "cuda", (1, 1), precision, "--cuda-graphs", "off", model=name)
+    tap.ok(worst is not None and worst <= tolerance and float(cuda[-1]) < float(cuda[0]),
+           f"{precision}, {name}: {FAMILY_STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
+    other, _ = train(folder, "cuda", (1, 1), precision, "--cuda-graphs", "off", steps=FAMILY_STEPS, model=name)
     tap.ok(other == cuda, f"{precision}, {name} --cuda-graphs off: the same losses, bit for bit", f"{other}\n{cuda}")
 
 

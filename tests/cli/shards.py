@@ -179,9 +179,13 @@ def check_report(tap, folder, model, grid, schedule, more):
     tap.ok(ours["phases"]["tensor_seconds"] > 0 and (theirs["phases"]["tensor_seconds"] > 0 or hidden),
            f"{name}: both worlds say what shards did together", f"{ours['phases']}\n{theirs['phases']}")
     ours, theirs = streams(trace), streams(simulated)
-    staged = "--messages" in more and "--offload-activations" in more  # an arrived message and a fetch go over one lane
-    if staged or (schedule == "axonn" and grid[0] > 2):  # what came first on a stage between others, came so in one world
-        ours, theirs = ({lane: sorted(done, key=str) for lane, done in lanes.items()} for lanes in (ours, theirs))
+    def in_order(done):
+        """What came first between others came so in one world: on a stage, or where messages and fetched activations go over one lane."""
+        kinds = {what[0] for what in done}
+        free = (schedule == "axonn" and grid[0] > 2) or kinds >= {"stage in", "fetch activations"}
+        return sorted(done, key=str) if free else done
+
+    ours, theirs = ({lane: in_order(done) for lane, done in lanes.items()} for lanes in (ours, theirs))
     parted = difference(ours, theirs)
     tap.ok(not parted, f"{name}: every lane of every rank has the same operations in both worlds", parted)
     status, out, err = ranvier.run([*plan, "--replay", trace])

@@ -138,7 +138,7 @@ lint:
 # Training against its limit and against PyTorch, and the simulator, into bench/; PARTS="limit ranks" does some, RUNS=5 more often.
 bench: all $(BUILD)/tests/sgemm $(BUILD)/tests/events $(BUILD)/tests/overhead
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/bench.py $(PARTS) $(if $(RUNS),--runs $(RUNS)) $(BENCH_FLAGS)
-bench-all: bench bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-mixed bench-experts bench-fsdp bench-tp-overlap
+bench-all: bench bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-polling bench-offload bench-engines bench-collectives bench-simulation bench-mixed bench-experts bench-fsdp bench-tp-overlap
 bench-prediction: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py
 bench-prediction-offload: all
@@ -149,6 +149,11 @@ bench-prediction-plans: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite crowded
 bench-prediction-families: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite families
+# Models that no calibration has timed; and a calibration beside a neighbour.
+bench-prediction-untimed: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite untimed
+bench-prediction-company: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/company.py
 bench-prediction-llama: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite llama
 # The validation losses of a GPT-2, a Llama and a mixture of experts on one text (an hour): make bench-learning TEXT=FILE
@@ -236,4 +241,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean
+.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean

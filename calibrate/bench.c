@@ -6,11 +6,13 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-/* A kernel that ran: its own seconds, and when it ended. */
+/* A kernel that ran: its own seconds, when it ended, and what the process had computed until then. Until
+ * `noted` this was written down, which is no part of the next kernel. */
 struct record {
         struct kernel kernel;
-        double seconds, end;
+        double seconds, end, noted, computed;
 };
 
 const struct optim bench_optim = {.lr = 1e-4,
@@ -31,6 +33,7 @@ struct bench {
         bool *resumed;      /* of each record: it began when what stands in for an exchange had ended */
         int log_count, log_capacity;
         int starts[8], start_count; /* the log's count when each operation of the pass began */
+        struct record before[8];    /* and when that was */
         bool met[8];                /* this operation waited for the other ranks before it began */
         struct kernel *parted;      /* what only a backward in two parts launches (family_parted) */
         int parted_count;
@@ -51,11 +54,36 @@ struct device *bench_device(const struct request *request, bool graphs, struct r
         return device_open(request->device, &how, err);
 }
 
+/* Processor time of all threads of this process. */
+static double computed_seconds(void)
+{
+        struct timespec time;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+        return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
 static void record_kernel(void *context, const struct kernel *kernel, double seconds, double end)
 {
         struct bench *bench = context;
         assert(bench->log_count < bench->log_capacity);
-        bench->log[bench->log_count++] = (struct record){*kernel, seconds, end};
+        struct record *record = &bench->log[bench->log_count++];
+        *record = (struct record){*kernel, seconds, end, end, 0};
+        if (bench->gpu)
+                return;
+        record->computed = computed_seconds();
+        record->noted = device_seconds();
+}
+
+/* Seconds that neither the kernel nor another thread of this process computed, since the record before or
+ * since its operation began: something else had the processor. 0 if it is so little that waking a thread may
+ * take as long. (With several threads it looks as if there were none: the others compute meanwhile.) */
+static double lost_seconds(const struct bench *bench, int i, int operation)
+{
+        const double little = 100e-6;
+        const struct record *record = &bench->log[i];
+        const struct record *from = operation >= 0 ? &bench->before[operation] : &bench->log[i - 1];
+        const double lost = record->end - from->end - (record->computed - from->computed);
+        return !bench->gpu && lost > little ? lost : 0;
 }
 
 int bench_poll(struct device *device, struct net *net)
@@ -78,6 +106,8 @@ void bench_poll_until(struct device *device, struct net *net, int token)
 /* Starts an operation's entry in the log; its kernels are launched after this. */
 static void begin_operation(struct bench *bench)
 {
+        bench->before[bench->start_count] =
+                (struct record){.end = device_seconds(), .computed = computed_seconds()};
         bench->starts[bench->start_count++] = bench->log_count;
 }
 
@@ -162,21 +192,26 @@ void bench_close(struct bench *bench)
         free(bench);
 }
 
-/* The first kernel of an operation, or behind an exchange, takes what it takes. A later one takes from the
+/* A kernel that something else interrupted was disturbed, and so is the next one, which finds caches emptied.
+ *
+ * The first kernel of an operation, or behind an exchange, takes what it takes. A later one takes from the
  * end of the kernel before it to its own end: so the cost of getting from kernel to kernel, which is real, is
  * in the sum. On a GPU it is in the kernel's own seconds, between two events; what lies between one kernel's
  * events and the next one's is the recorder's. */
 static void keep_samples(const struct bench *bench, struct samples *samples)
 {
         int operation = 0;
+        bool lost = false;
         for (int i = 0; i < bench->log_count; i++) {
                 const struct record *record = &bench->log[i];
                 bool first = operation < bench->start_count && bench->starts[operation] == i;
                 if (first)
                         operation++;
-                double since = i > 0 ? record->end - bench->log[i - 1].end : record->seconds;
-                const bool alone = first || bench->resumed[i] || bench->gpu;
-                samples_add_kernel(samples, &record->kernel, alone ? record->seconds : since);
+                double since = i > 0 ? record->end - bench->log[i - 1].noted : record->seconds;
+                const bool alone = first || bench->resumed[i] || bench->gpu, lost_before = lost;
+                lost = lost_seconds(bench, i, first ? operation - 1 : -1) > 0;
+                samples_add_kernel(samples, &record->kernel, alone ? record->seconds : since,
+                                   lost || lost_before);
                 if (first && i > 0 && !bench->met[operation - 1])
                         series_add(&samples->gaps, since - record->seconds);
         }
@@ -194,6 +229,10 @@ static double pass_seconds(const struct bench *bench)
                 for (int i = first + 1; i < after; i++)
                         if (bench->resumed[i]) /* without what stood in */
                                 seconds -= bench->log[i].end - bench->log[i - 1].end - bench->log[i].seconds;
+                        else
+                                seconds -= lost_seconds(bench, i, -1) + bench->log[i - 1].noted -
+                                           bench->log[i - 1].end;
+                seconds -= lost_seconds(bench, first, operation);
         }
         return seconds;
 }
@@ -383,7 +422,8 @@ static void keep_parted_samples(const struct bench *bench, struct samples *sampl
                                 samples_add_kernel(samples, &bench->log[i].kernel,
                                                    bench->gpu || bench->resumed[i]
                                                            ? bench->log[i].seconds
-                                                           : bench->log[i].end - bench->log[i - 1].end);
+                                                           : bench->log[i].end - bench->log[i - 1].noted,
+                                                   lost_seconds(bench, i, -1) > 0);
 }
 
 void bench_parted_pass(struct bench *bench, struct net *net, struct samples *samples)
@@ -561,7 +601,7 @@ int bench_peak(const struct request *request, struct net *net, int size, int rep
         for (int i = 0; i <= repetitions && rc == RV_OK; i++) { /* the first one warms up */
                 double seconds = run_product(&product, net, size);
                 if (i > 0)
-                        samples_add_kernel(samples, &product.kernel, seconds);
+                        samples_add_kernel(samples, &product.kernel, seconds, false);
         }
         close_product(&product);
         return rc;

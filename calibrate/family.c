@@ -297,13 +297,19 @@ static int cut(struct family_run *run, const struct family_room *room, struct rv
         }
 }
 
-static int add_run(struct family *family, struct family_run *run, const struct family_room *room,
-                   struct rv_error_info *err)
+/* Room for gradients that a backward in two parts defers, if it is run at all. */
+static void defer(struct family_run *run)
 {
         int parted;
         run->stage = stage_of(run);
         free(family_parted(run, &parted));
         run->plan.deferred = parted > 0;
+}
+
+static int add_run(struct family *family, struct family_run *run, const struct family_room *room,
+                   struct rv_error_info *err)
+{
+        defer(run);
         bool new = add_pass_kernels(family, run);
         if (!new && !run->every_optimizer)
                 return RV_OK;
@@ -323,9 +329,12 @@ static int add_runs(struct family *family, const struct request *request, const 
                 return RV_OK;
         run.plan.work.cp = context_ranks;
         run.plan.work.seq_len /= context_ranks;
-        for (int i = 0; i < request->micro_batch_sizes.count; i++) {
+        const int ways = request->sequence_parallel && run.shards > 1 ? 2 : 1,
+                  sizes = request->micro_batch_sizes.count;
+        for (int i = 0; i < sizes * ways; i++) {
                 struct family_run sized = run;
-                sized.plan.work.micro_batch_size = request->micro_batch_sizes.values[i];
+                sized.plan.work.micro_batch_size = request->micro_batch_sizes.values[i % sizes];
+                sized.plan.work.sequence_parallel = i >= sizes;
                 sized.every_optimizer = run.every_optimizer && i == 0;
                 const int rc = add_run(family, &sized, room, err);
                 if (rc != RV_OK)
@@ -351,7 +360,6 @@ static int add_model(struct family *family, const struct request *request, int m
                         .expert_ranks = way.expert_ranks,
                         .plan = {.work = {.seq_len = seq_len,
                                           .ep = way.expert_ranks,
-                                          .sequence_parallel = request->sequence_parallel && way.shards > 1,
                                           .dtype = dtype,
                                           .fused = request->fused},
                                  .micro_batches = 1,
@@ -369,6 +377,104 @@ static int add_model(struct family *family, const struct request *request, int m
                 }
         }
         return RV_OK;
+}
+
+/* ---- shapes between ---- */
+
+/* How a model beside the family's differs from one of the family. */
+struct beside {
+        int width[2], heads[2], tokens[2], vocabulary; /* times the first over the second */
+        bool largest;                                  /* of the micro-batch sizes; else the smallest */
+};
+static const struct beside besides[FAMILY_BESIDES] = {
+        {{1, 2}, {1, 2}, {1, 2}, 1, true},
+        {{3, 2}, {3, 2}, {1, 1}, 2, true},
+        {{2, 1}, {2, 1}, {2, 1}, 4, false},
+        {{1, 1}, {1, 2}, {4, 1}, 1, false},
+};
+
+static int times(int size, const int factor[2])
+{
+        const int64_t product = (int64_t)size * factor[0] / factor[1];
+        return product > 1 ? (int)product : size > 0;
+}
+
+/* Heads change in whole groups of those that share keys, and keep their width where the model changes its
+ * own; else theirs makes up for their number. */
+static struct gpt model_beside(const struct gpt *gpt, const struct beside *beside)
+{
+        struct gpt other = *gpt;
+        const int kv_heads = times(gpt_kv_heads(gpt), beside->heads);
+        const bool same = beside->width[0] * beside->heads[1] == beside->width[1] * beside->heads[0];
+        other.n_layer = MIN_LAYERS;
+        other.n_dense = gpt->n_dense > 0;
+        other.n_head = gpt->n_head / gpt_kv_heads(gpt) * kv_heads;
+        other.n_kv_head = gpt->n_kv_head ? kv_heads : 0;
+        other.n_embd = gpt->head_size ? times(gpt->n_embd, beside->width)
+                       : same         ? gpt_head_size(gpt) * other.n_head
+                                      : gpt->n_embd;
+        other.head_size = gpt->head_size && !same && !gpt->kv_rank
+                                  ? gpt->head_size * (gpt->n_head / other.n_head)
+                                  : gpt->head_size;
+        other.n_inner = times(gpt->n_inner, beside->width);
+        other.dense_inner = times(gpt->dense_inner, beside->width);
+        other.q_rank = times(gpt->q_rank, beside->width);
+        other.kv_rank = times(gpt->kv_rank, beside->width);
+        other.vocab_size *= beside->vocabulary;
+        return other;
+}
+
+/* Whether a run that nobody asked for can be had: within the limits of models, the memory, and a quarter of
+ * the time of a pass. */
+static bool affordable(struct family_run *run, const struct family_room *room)
+{
+        struct rv_error_info ignored;
+        struct memory_bytes bytes;
+        int64_t needed, there;
+        if (gpt_check(&run->gpt, &ignored) != RV_OK ||
+            gpt_check_length(&run->gpt, run->plan.work.seq_len, &ignored) != RV_OK)
+                return false;
+        defer(run);
+        memory_stage(&run->gpt, &run->stage, &run->plan, &bytes);
+        return fits(room, &bytes, &needed, &there) && pass_flops(run) <= room->flops / 4;
+}
+
+static void add_besides(struct family *family, const struct request *request, int model, enum dtype dtype,
+                        const struct family_room *room)
+{
+        const struct gpt *gpt = &request->gpts[model];
+        const struct int_list *sizes = &request->micro_batch_sizes;
+        struct family_optimizer *optimizers = calloc(FAMILY_BESIDES, sizeof *optimizers);
+        if (!optimizers)
+                abort();
+        family->optimizers_beside[model][dtype] = optimizers;
+        for (int i = 0; i < FAMILY_BESIDES; i++) {
+                const struct beside *beside = &besides[i];
+                const int tokens = request->seq_lens.count ? request->seq_lens.values[0] : gpt_longest(gpt);
+                struct family_run run = {.gpt = model_beside(gpt, beside),
+                                         .shards = 1,
+                                         .expert_ranks = 1,
+                                         .plan = {.work = {.micro_batch_size = sizes->values[0],
+                                                           .seq_len = times(tokens, beside->tokens),
+                                                           .ep = 1,
+                                                           .cp = 1,
+                                                           .dtype = dtype,
+                                                           .fused = request->fused},
+                                                  .micro_batches = 1,
+                                                  .slots = 1,
+                                                  .gradient_buffers = 1},
+                                         .optimizers = &optimizers[i],
+                                         .optimizer_count = 1};
+                for (int j = 0; j < sizes->count; j++)
+                        if ((sizes->values[j] > run.plan.work.micro_batch_size) == beside->largest)
+                                run.plan.work.micro_batch_size = sizes->values[j];
+                run.gpt.n_positions = run.plan.work.seq_len;
+                if (!affordable(&run, room))
+                        continue;
+                optimizers[i] = optimizer_of(&run.gpt, &run.stage, request->bucket_parameters, dtype);
+                family->runs = grown(family->runs, family->run_count, sizeof *family->runs);
+                family->runs[family->run_count++] = run;
+        }
 }
 
 /* ---- the offloaded optimizer ---- */
@@ -474,6 +580,10 @@ static int add_all(struct family *family, const struct request *request, const s
                 if (request->precisions[dtype])
                         add_sizes_between(family, dtype);
         }
+        for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++)
+                for (int model = 0; model < request->gpt_count && rc == RV_OK; model++)
+                        if (request->precisions[dtype])
+                                add_besides(family, request, model, dtype, room);
         add_reduction(family, 8, DTYPE_FP32); /* scalars, in either precision */
         add_reduction(family, 64, DTYPE_FP32);
         for (int model = 0; model < request->gpt_count && rc == RV_OK; model++)
@@ -495,8 +605,10 @@ int family_init(struct family *family, const struct request *request, const stru
 void family_free(struct family *family)
 {
         for (int model = 0; model < REQUEST_MODELS; model++)
-                for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++)
+                for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++) {
                         free(family->optimizers[model][dtype]);
+                        free(family->optimizers_beside[model][dtype]);
+                }
         for (int i = 0; i < family->phase_count; i++)
                 free(family->phases[i].updates);
         free(family->kernels);

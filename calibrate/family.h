@@ -58,13 +58,20 @@ struct family_reduction {
         enum dtype dtype;
 };
 
+/* Models beside each of the family. */
+enum { FAMILY_BESIDES = 4 };
+
 struct family {
+        /* The family's, and behind them those of small models beside each of its models, which are half, one
+         * and a half times and twice as wide, with shorter and longer sequences: no plan of the family
+         * launches their kernels, but models of kernels are fitted to them too. */
         struct family_run *runs;
         int run_count;
         /* All kernels that the family's plans launch, each shape once. */
         struct kernel *kernels;
         int kernel_count;
         struct family_optimizer *optimizers[REQUEST_MODELS][DTYPES];
+        struct family_optimizer *optimizers_beside[REQUEST_MODELS][DTYPES];
         struct family_phase phases[REQUEST_MODELS];
         int phase_count;
         /* All-reduces of scalars, shared embeddings, chunks of gradients and the matrices that shards sum,

@@ -24,6 +24,9 @@
 
 enum { MAX_LOADS = 2 };
 
+/* Which part of the samples may be disturbed without a warning. */
+static const double MUCH_COMPANY = 0.02;
+
 /* How long and how often. */
 struct effort {
         double seconds;       /* a precision, for all rounds together, if they can be had for that */
@@ -49,6 +52,10 @@ struct session {
         const struct effort *effort;
         struct samples loads[MAX_LOADS];
         int load_count;
+        /* Of each load: how many rounds of this rank were left out, and which part of all kernels' samples.
+         */
+        int left_out[MAX_LOADS];
+        double disturbed[MAX_LOADS];
         int *passes;           /* of one visit to each run; 0: not known yet */
         int steps_done, steps; /* for the progress line; `steps` is 0 until the first round is over */
         double began, reported;
@@ -210,8 +217,8 @@ static void visit_load(struct session *s, int round, struct samples *samples)
                 links_wake(net);
 }
 
-/* How many rounds there are in all, after `done` of them: as many as there is time for at their speed so far.
- * The first rank's clock decides. */
+/* How many rounds there are in all, after `done` of them: as many as there is time for at their speed so far,
+ * and up to twice as many as long as kernels have not settled. The first rank decides. */
 static int choose_rounds(const struct session *s, int done)
 {
         const struct effort *effort = s->effort;
@@ -220,10 +227,13 @@ static int choose_rounds(const struct session *s, int done)
                 seconds += s->request.precisions[dtype] ? effort->seconds : 0;
         double each = (device_seconds() - s->began) / done;
         int rounds = (int)fmin(floor(seconds / each), effort->max_rounds);
+        bool settled = true;
         if (rounds < effort->min_rounds)
                 rounds = effort->min_rounds;
-        if (rounds < done)
-                rounds = done;
+        for (int i = 0; i < s->load_count; i++)
+                settled = settled && samples_settled(&s->loads[i]);
+        if (done >= rounds)
+                rounds = settled || done >= 2 * rounds ? done : done + 1;
         s->net->ops->broadcast(s->net, &rounds, sizeof rounds, 0);
         return rounds;
 }
@@ -240,9 +250,12 @@ static void measure(struct session *s)
                 rounds = choose_rounds(s, round + 1);
                 s->steps = s->steps_done / (round + 1) * rounds;
         }
-        for (int i = 0; i < s->load_count; i++)
+        for (int i = 0; i < s->load_count; i++) {
+                s->left_out[i] = samples_leave_out_rounds(&s->loads[i]);
                 if (s->loads[i].ranks > 1)
                         samples_gather(&s->loads[i], s->net);
+                s->disturbed[i] = samples_disturbed(&s->loads[i]);
+        }
         if (s->net->rank == 0 && isatty(STDERR_FILENO))
                 fprintf(stderr, "\r%60s\r", "");
 }
@@ -359,6 +372,8 @@ static struct profile make_profile(struct session *s)
         for (int i = 0; i < s->load_count; i++) {
                 const struct sums sums = sums_of(s, &profile, i);
                 profile_warn(&profile, &profile.loads[i], sums.min, sums.max);
+                if (s->disturbed[i] > MUCH_COMPANY)
+                        profile_warn_of_company(&profile, &profile.loads[i], s->disturbed[i]);
         }
         profile.peak_flops_per_second = peak_of(s, &profile.loads[0]);
         return profile;
@@ -382,6 +397,15 @@ static void print_launches(const struct profile_load *load)
                         printf("  %-35s %s of the host a kernel, %s from one to the next\n", names[i],
                                number_seconds(host, launches[i]->host_seconds),
                                number_seconds(lane, launches[i]->lane_seconds));
+}
+
+static void print_company(const struct session *s, int load)
+{
+        printf("  %-35s %.1f %% of the kernels' samples, which something else on the machine disturbed",
+               "left out", 100 * s->disturbed[load]);
+        if (s->left_out[load])
+                printf("; %d rounds of the first rank", s->left_out[load]);
+        printf("\n");
 }
 
 static void print_closure(struct session *s, const struct profile *profile, int load)
@@ -421,6 +445,8 @@ static void print_profile(struct session *s, const struct profile *profile)
                 print_launches(load);
                 printf("  %-35s %s\n", "between operations", number_seconds(text, load->op_overhead_seconds));
                 print_closure(s, profile, i);
+                if (!request_gpu(&s->request))
+                        print_company(s, i);
         }
         print_warnings(profile);
 }
@@ -563,6 +589,12 @@ static int start(int argc, char **argv)
         family_free(&session.family);
         if (rc == RV_OK)
                 rc = request_check_out(&session.request, &err);
+        if (rc == RV_OK && session.request.ranks < session.request.asked_ranks)
+                fprintf(stderr,
+                        "ranvier calibrate: %d ranks would share the processors: %d are measured, and "
+                        "simulate lets "
+                        "more of them share\n",
+                        session.request.asked_ranks, session.request.ranks);
         if (rc == RV_OK)
                 launch(session.request.ranks, !request_gpu(&session.request), argv, &err);
         fprintf(stderr, "ranvier calibrate: %s\n", err.sentence);

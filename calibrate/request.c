@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_RANKS = 4096 };
 
@@ -17,7 +18,6 @@ enum { MAX_RANKS = 4096 };
 struct words {
         struct request request;
         enum options_fusion fusion;
-        int ranks;
 };
 
 /* The next element of a list "a,b,c" into `word`; NULL after the last. */
@@ -67,8 +67,9 @@ static const struct setting option_rows[] = {
          .help = "Write the profile (JSON) to this file (required)"},
         {SETTING_SET, "quick", AT(request.quick),
          .help = "Fewer repetitions: under half a minute a precision instead of about one and a half"},
-        {SETTING_INT, "ranks", .argument = "N", AT(ranks), FROM(1, MAX_RANKS),
-         .help = "Ranks that compute at the same time (default 1; under mpirun: all of them)"},
+        {SETTING_INT, "ranks", .argument = "N", AT(request.asked_ranks), FROM(1, MAX_RANKS),
+         .help = "Ranks that compute at the same time (default 1; under mpirun: all of them), of a CPU no more than its "
+                 "processors: simulate lets ranks beyond these share them"},
         {SETTING_TEXT, "device", .argument = "NAME", AT(request.device),
          .help = "What computes: cpu, the default, or cuda; each rank has its GPU, or its share of one. With --import the GPU "
                  "that the tables are of: v100 a100 h100 h200 b200 gb200 l40s, or a file that describes it"},
@@ -102,7 +103,7 @@ static const struct setting option_rows[] = {
          .help = "Ranks over which each sequence is spread (default 1): attention to the keys of the others, and what comes "
                  "with it; of the CPU device, without --fusion off"},
         {SETTING_SET, "sequence-parallel", AT(request.sequence_parallel),
-         .help = "Several shards also split the sequence: as for ranvier train"},
+         .help = "Plans whose shards also split the sequence too, as for ranvier train"},
         {SETTING_OWN, "precision", .argument = "NAME,...", AT(request.precisions), .parse = parse_precisions,
          .help = "Of fp32, mixed (fp16) and bf16, one or more (default fp32)"},
         {SETTING_OWN, "fusion", .argument = "WHEN", AT(fusion), .parse = parse_fusion,
@@ -279,6 +280,14 @@ static int check_import(struct request *request, struct rv_error_info *err)
         return file_check_uses(uses, import->table_count + 1, err);
 }
 
+/* Ranks of a CPU device that share processors are measured as many at once as can compute at once: a
+ * simulation lets more of them share. */
+static int at_once(const struct request *request, int ranks)
+{
+        const long processors = sysconf(_SC_NPROCESSORS_ONLN) / (request->threads ? request->threads : 1);
+        return request_gpu(request) || ranks <= processors ? ranks : processors < 1 ? 1 : (int)processors;
+}
+
 int request_parse(struct request *request, int argc, char **argv, int ranks, bool quiet,
                   struct rv_error_info *err)
 {
@@ -315,11 +324,13 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                                "--host-link paces the copies of --device cpu; those of a GPU take what its "
                                "link takes");
         if (!ranks)
-                request->ranks = words.ranks ? words.ranks : 1;
-        else if (words.ranks && words.ranks != ranks)
+                request->ranks = at_once(request, request->asked_ranks ? request->asked_ranks : 1);
+        else if (request->asked_ranks && request->asked_ranks != ranks &&
+                 at_once(request, request->asked_ranks) != ranks)
                 return rv_fail(err, RV_EINPUT,
-                               "--ranks %d, but %d %s started; start as many with mpirun -n %d", words.ranks,
-                               ranks, ranks == 1 ? "rank was" : "ranks were", words.ranks);
+                               "--ranks %d, but %d %s started; start as many with mpirun -n %d",
+                               request->asked_ranks, ranks, ranks == 1 ? "rank was" : "ranks were",
+                               request->asked_ranks);
         rc = load_models(request, err);
         return rc == RV_OK ? check_shapes(request, err) : rc;
 }

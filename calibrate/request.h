@@ -51,6 +51,8 @@ struct request {
         /* The name of a variant of the CPU device's kernels; NULL: the fastest that the processor runs. */
         const char *cpu_kernels;
         int ranks;
+        /* What --ranks says, which may be more than can compute at once; 0: it is not there. */
+        int asked_ranks;
         /* This process among the ranks of its machine: 0 of 1 before there are ranks. */
         int local_rank, local_ranks;
         /* Fewer repetitions. */

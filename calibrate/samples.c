@@ -29,15 +29,32 @@ double series_quantile(struct series *series, double q)
         return series->count ? quantile(series->values, series->count, q) : 0;
 }
 
+static int compare(const void *a, const void *b)
+{
+        const double x = *(const double *)a, y = *(const double *)b;
+        return (x > y) - (x < y);
+}
+
+/* Sorts the samples; returns those that nothing disturbed, or all if there are none. */
+static struct series undisturbed(const struct series *series)
+{
+        int first = 0;
+        qsort(series->values, (size_t)series->count, sizeof *series->values, compare);
+        while (first < series->count && series->values[first] < 0)
+                first++;
+        first = first < series->count ? first : 0;
+        return (struct series){.values = series->values + first, .count = series->count - first};
+}
+
 /* An operation's seconds are a sum over kernels, and only means add up: the same shape may stand where its
  * operands are in a cache and where they are not, and a median would take a side. The tenth of the samples at
  * each end (from three on at least one) is left out, since a kernel that another process interrupted says
  * nothing about kernels. */
-static double trimmed_mean(struct series *series)
+static double trimmed_mean(const struct series *all)
 {
+        const struct series good = undisturbed(all), *series = &good;
         int min = series->count >= 3 ? 1 : 0, cut = series->count / 10 > min ? series->count / 10 : min;
         double sum = 0;
-        series_quantile(series, 0.5); /* sorts */
         for (int i = cut; i < series->count - cut; i++)
                 sum += series->values[i];
         return sum / (series->count - 2 * cut);
@@ -50,7 +67,7 @@ void samples_init(struct samples *samples, int ranks, int run_count)
         memset(samples->passes, 0, (size_t)run_count * sizeof *samples->passes);
 }
 
-void samples_add_kernel(struct samples *samples, const struct kernel *kernel, double seconds)
+void samples_add_kernel(struct samples *samples, const struct kernel *kernel, double seconds, bool disturbed)
 {
         int i = 0;
         while (i < samples->kernel_count && !kernel_same(&samples->kernels[i].kernel, kernel))
@@ -59,7 +76,7 @@ void samples_add_kernel(struct samples *samples, const struct kernel *kernel, do
                 samples->kernels = resized(samples->kernels, (size_t)i + 1, sizeof *samples->kernels);
                 samples->kernels[samples->kernel_count++] = (struct kernel_series){.kernel = *kernel};
         }
-        series_add(&samples->kernels[i].seconds, seconds);
+        series_add(&samples->kernels[i].seconds, disturbed ? -seconds : seconds);
 }
 
 void samples_add_line(struct samples *samples, enum profile_line line, int64_t bytes, double seconds)
@@ -94,9 +111,13 @@ void samples_end_round(struct samples *samples)
 {
         for (int i = 0; i < samples->kernel_count; i++) {
                 struct kernel_series *kernel = &samples->kernels[i];
-                struct series round = round_of(&kernel->seconds, &kernel->counted);
-                if (round.count)
-                        series_add(&kernel->rounds, trimmed_mean(&round));
+                const struct series *ends = &kernel->ends;
+                int counted = ends->count ? (int)ends->values[ends->count - 1] : 0;
+                struct series round = round_of(&kernel->seconds, &counted);
+                if (!round.count)
+                        continue;
+                series_add(&kernel->rounds, trimmed_mean(&round));
+                series_add(&kernel->ends, counted);
         }
         for (int line = 0; line < PROFILE_LINES; line++)
                 for (int i = 0; i < samples->lines[line].count; i++) {
@@ -105,6 +126,96 @@ void samples_end_round(struct samples *samples)
                         if (round.count)
                                 series_add(&sizes->rounds, line_seconds((enum profile_line)line, &round));
                 }
+}
+
+/* ---- company ---- */
+
+/* The median of the rounds without the last `without`, in which something was left undisturbed; 0: there is
+ * none. */
+static double usual_round(const struct series *rounds, int without)
+{
+        double *values = resized(NULL, (size_t)rounds->count + 1, sizeof *values);
+        int count = 0;
+        for (int r = 0; r < rounds->count - without; r++)
+                if (rounds->values[r] > 0)
+                        values[count++] = rounds->values[r];
+        const double usual = count ? quantile(values, count, 0.5) : 0;
+        free(values);
+        return usual;
+}
+
+bool samples_settled(const struct samples *samples)
+{
+        double now = 0, before = 0;
+        for (int i = 0; i < samples->kernel_count; i++) {
+                const struct kernel_series *kernel = &samples->kernels[i];
+                if (usual_round(&kernel->rounds, 1) == 0)
+                        continue;
+                now += kernel->seconds.count * usual_round(&kernel->rounds, 0);
+                before += kernel->seconds.count * usual_round(&kernel->rounds, 1);
+        }
+        return before > 0 && fabs(now / before - 1) <= 0.01;
+}
+
+/* What all kernels took in a round over what they usually take; 0: they were disturbed. */
+static double pace_of(const struct samples *samples, int round)
+{
+        double sum = 0, usual = 0;
+        for (int i = 0; i < samples->kernel_count; i++) {
+                const struct kernel_series *kernel = &samples->kernels[i];
+                if (kernel->rounds.count != samples->kernels[0].rounds.count ||
+                    kernel->rounds.values[round] < 0)
+                        continue;
+                sum += kernel->seconds.count * kernel->rounds.values[round];
+                usual += kernel->seconds.count * usual_round(&kernel->rounds, 0);
+        }
+        return usual > 0 ? sum / usual : 0;
+}
+
+static void leave_out_round(struct kernel_series *kernel, int round)
+{
+        const int first = round ? (int)kernel->ends.values[round - 1] : 0;
+        for (int i = first; i < (int)kernel->ends.values[round]; i++)
+                kernel->seconds.values[i] = -fabs(kernel->seconds.values[i]);
+        kernel->rounds.values[round] = -fabs(kernel->rounds.values[round]);
+}
+
+int samples_leave_out_rounds(struct samples *samples)
+{
+        enum { FEW = 4 };
+        const double normal = 1.4826; /* the standard deviation over the median deviation */
+        const int rounds = samples->kernel_count ? samples->kernels[0].rounds.count : 0;
+        int left_out = 0;
+        if (rounds < FEW)
+                return 0;
+        double *pace = resized(NULL, (size_t)rounds, sizeof *pace),
+               *off = resized(NULL, (size_t)rounds, sizeof *off);
+        for (int r = 0; r < rounds; r++)
+                pace[r] = off[r] = pace_of(samples, r);
+        const double usual = quantile(off, rounds, 0.5);
+        for (int r = 0; r < rounds; r++)
+                off[r] = fabs(pace[r] - usual);
+        const double most = usual + fmax(0.05, 4 * normal * quantile(off, rounds, 0.5));
+        for (int r = 0; r < rounds; r++) {
+                if (pace[r] <= most)
+                        continue;
+                left_out++;
+                for (int i = 0; i < samples->kernel_count; i++)
+                        if (samples->kernels[i].rounds.count == rounds)
+                                leave_out_round(&samples->kernels[i], r);
+        }
+        free(pace);
+        free(off);
+        return left_out;
+}
+
+double samples_disturbed(const struct samples *samples)
+{
+        int64_t disturbed = 0, all = 0;
+        for (int i = 0; i < samples->kernel_count; i++)
+                for (int j = 0; j < samples->kernels[i].seconds.count; j++, all++)
+                        disturbed += samples->kernels[i].seconds.values[j] < 0;
+        return all ? (double)disturbed / (double)all : 0;
 }
 
 static void line_set_free(struct line_set *set)
@@ -121,6 +232,7 @@ void samples_free(struct samples *samples)
         for (int i = 0; i < samples->kernel_count; i++) {
                 free(samples->kernels[i].seconds.values);
                 free(samples->kernels[i].rounds.values);
+                free(samples->kernels[i].ends.values);
         }
         for (int i = 0; i < samples->run_count; i++)
                 free(samples->passes[i].values);
@@ -209,13 +321,14 @@ static struct profile_curve curve_of(enum profile_line line, struct line_set *se
 }
 
 /* How much slower than in all of them the kernels were in one round of a rank: weighted by what they took
- * together, among those that were timed in as many rounds as the first one. */
+ * together, among those that were timed in as many rounds as the first one. NAN: all were disturbed. */
 static double drift_of(const struct samples *samples, const struct kernel_point *points, int round)
 {
         double sum = 0, weight = 0;
         for (int i = 0; i < samples->kernel_count; i++) {
                 const struct kernel_series *series = &samples->kernels[i];
-                if (series->rounds.count != samples->kernels[0].rounds.count)
+                if (series->rounds.count != samples->kernels[0].rounds.count ||
+                    series->rounds.values[round] < 0)
                         continue;
                 sum += series->seconds.count * (series->rounds.values[round] - points[i].seconds);
                 weight += series->seconds.count * points[i].seconds;
@@ -230,12 +343,14 @@ static double drift_error(const double *drift, int rounds, int ranks)
 {
         const int each = rounds / ranks;
         double *shared = resized(NULL, (size_t)each + 1, sizeof *shared);
+        int count = 0;
         for (int r = 0; r < each; r++) {
-                shared[r] = 0;
+                shared[count] = 0;
                 for (int rank = 0; rank < ranks; rank++)
-                        shared[r] += drift[rank * each + r] / ranks;
+                        shared[count] += drift[rank * each + r] / ranks;
+                count += !isnan(shared[count]);
         }
-        const double error = each > 1 ? fit_widened(samples_error(shared, each, 1), each - 1) : 0;
+        const double error = count > 1 ? fit_widened(samples_error(shared, count, 1), count - 1) : 0;
         free(shared);
         return error;
 }
@@ -246,18 +361,19 @@ static void find_errors(const struct samples *samples, struct profile_load *load
 {
         const int rounds = samples->kernel_count ? samples->kernels[0].rounds.count : 0;
         double *drift = resized(NULL, (size_t)rounds + 1, sizeof *drift);
-        double *own = resized(NULL, (size_t)rounds + 1, sizeof *own);
+        double *own = NULL;
         for (int r = 0; r < rounds; r++)
                 drift[r] = 1 + drift_of(samples, load->points, r);
         load->error = drift_error(drift, rounds, samples->ranks);
         for (int i = 0; i < samples->kernel_count; i++) {
                 const struct series *series = &samples->kernels[i].rounds;
-                for (int r = 0; r < rounds && series->count == rounds; r++)
-                        own[r] = series->values[r] / drift[r];
-                load->points[i].error =
-                        series->count == rounds
-                                ? samples_error(own, rounds, load->points[i].seconds)
-                                : samples_error(series->values, series->count, load->points[i].seconds);
+                int count = 0;
+                own = resized(own, (size_t)series->count + 1, sizeof *own);
+                for (int r = 0; r < series->count; r++) {
+                        own[count] = series->values[r] / (series->count == rounds ? drift[r] : 1);
+                        count += own[count] > 0; /* not of a disturbed round, whose drift may be unknown */
+                }
+                load->points[i].error = samples_error(own, count, load->points[i].seconds);
         }
         free(own);
         free(drift);
@@ -265,11 +381,14 @@ static void find_errors(const struct samples *samples, struct profile_load *load
 
 static struct kernel_point kernel_point(struct kernel_series *series)
 {
+        struct series good = undisturbed(&series->seconds);
+        for (int i = 0; i < good.count; i++)
+                good.values[i] = fabs(good.values[i]);
         return (struct kernel_point){.kernel = series->kernel,
-                                     .seconds = trimmed_mean(&series->seconds),
-                                     .p10 = series_quantile(&series->seconds, 0.1),
-                                     .p90 = series_quantile(&series->seconds, 0.9),
-                                     .samples = series->seconds.count};
+                                     .seconds = trimmed_mean(&good),
+                                     .p10 = series_quantile(&good, 0.1),
+                                     .p90 = series_quantile(&good, 0.9),
+                                     .samples = good.count};
 }
 
 /* Zeros where nothing was launched for this. */

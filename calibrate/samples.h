@@ -17,11 +17,12 @@ struct series {
 };
 
 /* The samples of one shape of kernel. `rounds` has one mean for each round; when the ranks' samples are
- * gathered, those of one rank stand behind those of another. */
+ * gathered, those of one rank stand behind those of another. A sample that something else on the machine
+ * disturbed is negative, and so is the mean of a round that has no other samples: they are left out as long
+ * as there are others. */
 struct kernel_series {
         struct kernel kernel;
-        struct series seconds, rounds;
-        int counted; /* how many of the seconds are of rounds that are over */
+        struct series seconds, rounds, ends; /* ends: how many of the seconds there were after each round */
 };
 
 /* The same of one size of copy, message, all-reduce or operation of an optimizer phase. */
@@ -59,13 +60,23 @@ double series_quantile(struct series *series, double q);
 /* Begins with no samples; samples_free ends. The first kernel or size of its kind adds an entry, later ones
  * add to it. */
 void samples_init(struct samples *samples, int ranks, int run_count);
-void samples_add_kernel(struct samples *samples, const struct kernel *kernel, double seconds);
+void samples_add_kernel(struct samples *samples, const struct kernel *kernel, double seconds, bool disturbed);
 void samples_add_line(struct samples *samples, enum profile_line line, int64_t bytes, double seconds);
 void samples_free(struct samples *samples);
 
 /* Ends a round, in which everything was visited once more: what each kernel and size took in this round is
  * kept beside what it takes in all rounds. Differences between rounds tell the errors of a profile. */
 void samples_end_round(struct samples *samples);
+
+/* Returns whether the last round changed what the kernels take together by no more than a hundredth. */
+bool samples_settled(const struct samples *samples);
+
+/* Counts as disturbed what was sampled in rounds in which all kernels were slower than in most rounds, by
+ * more than rounds differ and a twentieth at least. Must be called before samples are gathered; does nothing
+ * with less than four rounds. Returns how many rounds these are. */
+int samples_leave_out_rounds(struct samples *samples);
+/* Returns which part of the kernels' samples was disturbed. */
+double samples_disturbed(const struct samples *samples);
 
 /* Appends all ranks' samples to the first rank's; all ranks of `net` call it. Every rank must have taken the
  * same samples in the same order. Messages are not gathered: the first rank keeps its own. */

@@ -1093,6 +1093,13 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
         return rc;
 }
 
+static void add_warning(struct profile *profile, json_t *sentence)
+{
+        if (!profile->warnings)
+                profile->warnings = json_array();
+        json_array_append_new(profile->warnings, sentence);
+}
+
 bool profile_warn(struct profile *profile, const struct profile_load *load, double min, double max)
 {
         static const double SUM_OFF = 0.05, LARGE_ERROR = 0.15;
@@ -1107,14 +1114,21 @@ bool profile_warn(struct profile *profile, const struct profile_load *load, doub
                          off ? " and " : "", 100 * load->error);
         if (!off && !large)
                 return false;
-        if (!profile->warnings)
-                profile->warnings = json_array();
-        json_array_append_new(
-                profile->warnings,
-                json_sprintf("with %d rank%s at work %s: something else was running on this machine; "
-                             "measure again when it is idle",
-                             load->ranks, rv_plural(load->ranks), what));
+        add_warning(profile,
+                    json_sprintf("with %d rank%s at work %s: something else was running on this machine; "
+                                 "measure again when it is idle",
+                                 load->ranks, rv_plural(load->ranks), what));
         return true;
+}
+
+void profile_warn_of_company(struct profile *profile, const struct profile_load *load, double disturbed)
+{
+        add_warning(
+                profile,
+                json_sprintf(
+                        "with %d rank%s at work something else was running on this machine: %.1f %% of the "
+                        "kernels' samples were disturbed by it, and left out",
+                        load->ranks, rv_plural(load->ranks), 100 * disturbed));
 }
 
 /* ---- asking ---- */

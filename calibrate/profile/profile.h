@@ -170,6 +170,8 @@ const char *profile_date(const struct profile *, char text[16]);
  * either is more than 5 % off, or if the error that all the load's kernels share is above 15 %. Returns
  * whether there was one. */
 bool profile_warn(struct profile *, const struct profile_load *load, double min, double max);
+/* Adds to its warnings that this part of the samples of kernels was disturbed, and left out. */
+void profile_warn_of_company(struct profile *, const struct profile_load *load, double disturbed);
 
 /* Reads a profile: a preset's name (calibrate/profiles) or a path. It checks everything: a missing, misspelt
  * or impossible value is RV_EINPUT with a sentence that says where. The profile has at least one load then.

@@ -155,16 +155,28 @@ static const struct profile_load *fitted_load(const struct profile *profile, int
         return best;
 }
 
+/* How many ranks of a CPU device compute at once, if they are more; else 0. */
+static int shared_processors(const struct profile *profile, int ranks)
+{
+        const json_int_t cores = json_integer_value(json_object_get(profile->machine, "cores")),
+                         threads = json_integer_value(json_object_get(profile->machine, "threads"));
+        if (strcmp(profile->device.name, "cpu") != 0 || cores < 1 || threads < 1 || ranks * threads <= cores)
+                return 0;
+        return (int)(cores / threads);
+}
+
 /* The machine that the profile was measured on: one node, whose links are the messages that were measured. */
 static int load_local(struct platform *p, const struct profile *profile, int ranks, struct rv_error_info *err)
 {
-        const struct profile_load *load = profile_load_for(profile, ranks);
+        const int processors = shared_processors(profile, ranks), computing = processors ? processors : ranks;
+        const struct profile_load *load = profile_load_for(profile, computing);
         *p = platform_without_network(ranks);
         snprintf(p->name, sizeof p->name, "local");
         snprintf(p->path, sizeof p->path, "%s", profile->path);
         snprintf(p->source, sizeof p->source, "links from the messages of %.200s", profile->path);
         p->nodes = 1;
         p->gpus_per_node = ranks;
+        p->processors = processors;
         p->gpu_memory_bytes = profile->device_memory_bytes;
         p->gpu_peak_flops_per_second = profile->peak_flops_per_second;
         if (!load->lines[LINE_COPY].fit.present)
@@ -173,10 +185,10 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
         p->collectives.library = LIBRARY_RANVIER;
         if (ranks == 1)
                 return 0;
-        p->messages = fitted_load(profile, ranks, LINE_MESSAGE);
+        p->messages = fitted_load(profile, computing, LINE_MESSAGE);
         bool reduces = false;
         for (enum dtype dtype = DTYPE_FP32; dtype < DTYPES; dtype++) {
-                p->allreduces[dtype] = fitted_load(profile, ranks, profile_allreduce_line(dtype));
+                p->allreduces[dtype] = fitted_load(profile, computing, profile_allreduce_line(dtype));
                 reduces |= p->allreduces[dtype] != NULL;
         }
         if (!p->messages)

@@ -135,6 +135,8 @@ struct platform {
         /* The device, as profiles name it; "" if the platform does not say. */
         char gpu[64];
         int gpus_per_node, nodes;
+        /* Ranks that can compute at once, where more than that share a machine's processors; else 0. */
+        int processors;
         /* `nodes` is no limit: a plan that needs more gets them (platform_load). */
         bool expandable;
         /* Memory of a GPU; 0 if it is not known. */

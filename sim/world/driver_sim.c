@@ -162,7 +162,10 @@ static void complete(struct sim_rank *rank, const struct op *done)
 /* The operation under way on a lane is over. */
 static void lane_ended(struct sim_lane *lane)
 {
+        const struct sim_physics *physics = &lane->rank->world->physics;
         lane->busy = false;
+        if (physics->ended)
+                physics->ended(physics->context, lane);
         if (lane->count > 0)
                 sim_lane_mark(lane);
         const struct op done = lane->now.op; /* the next one may begin meanwhile */

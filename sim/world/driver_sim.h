@@ -95,6 +95,8 @@ struct sim_physics {
          * (core_set_vmb) before the end. If `overlaps`, it says when the operation ends in now.ends
          * instead. */
         bool (*begin)(void *context, struct sim_lane *lane);
+        /* Called when an operation of the lane has ended, before anything follows from that. May be NULL. */
+        void (*ended)(void *context, struct sim_lane *lane);
         /* Called in the lane's actor: takes part in the collective lane->now and returns when it is over. */
         void (*collect)(void *context, struct sim_lane *lane);
         /* Operations of a lane may complete in another order than they were issued in, as MPI's sends do. */

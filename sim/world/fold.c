@@ -157,6 +157,8 @@ const char *fold_obstacle(const struct platform *p, const struct options *option
         const struct plan plan = options_plan(options, false);
         if (plan.dp == 1)
                 return "there is one replica";
+        if (p->processors)
+                return "replicas share processors";
         if (plan_hybrid(&plan) &&
             !nest(plan_share_ranks(&plan) * plan_stride(&plan, GRID_REPLICAS), p->gpus_per_node))
                 return "replicas that share lie differently in their nodes";
@@ -182,6 +184,8 @@ const char *fold_shards_obstacle(const struct platform *p, const struct options 
         const int blocks[] = {options_shards_x(options), shards / options_shards_z(options), shards};
         if (shards == 1)
                 return "there is one shard";
+        if (p->processors)
+                return "shards share processors";
         if (p->xml[0])
                 return "a SimGrid file does not say which of its hosts are alike";
         if (p->groups)

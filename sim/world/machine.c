@@ -19,8 +19,8 @@ const struct profile *machine_profile(const struct machine *m, int kind)
 const struct profile_load *machine_load(const struct machine *m, int kind)
 {
         const struct platform *nodes = m->platform.group_count ? &m->platform.groups[kind] : &m->platform;
-        return profile_load_for(machine_profile(m, kind),
-                                nodes->gpus_per_node < m->gpus ? nodes->gpus_per_node : m->gpus);
+        const int here = nodes->gpus_per_node < m->gpus ? nodes->gpus_per_node : m->gpus;
+        return profile_load_for(machine_profile(m, kind), nodes->processors ? nodes->processors : here);
 }
 
 /* A device's name without its vendor's. */
@@ -188,7 +188,7 @@ static int ranks_beyond(const struct machine *m)
 {
         const struct platform *nodes = m->platform.group_count ? &m->platform.groups[0] : &m->platform;
         const int here = nodes->gpus_per_node < m->gpus ? nodes->gpus_per_node : m->gpus;
-        return m->profile.measured && here > m->load->ranks ? here : 0;
+        return m->profile.measured && here > m->load->ranks && !nodes->processors ? here : 0;
 }
 
 void machine_caveat(const struct machine *m, int measured, int shapes, char text[MACHINE_CAVEAT])
@@ -217,6 +217,12 @@ json_t *machine_remarks(const struct machine *m, const struct options *o)
                                 "with "
                                 "no more, and ranks that share a node's memory or cores slow each other down",
                                 ranks_beyond(m), m->load->ranks, m->profile.path));
+        if (m->platform.processors)
+                json_array_append_new(
+                        remarks,
+                        json_sprintf("%d ranks share %d processors: what computes at once is slowed down "
+                                     "alike; that switching between ranks takes time too is left out",
+                                     m->gpus, m->platform.processors));
         char precisions[64];
         const char *taken = dtype_precision(o->dtype);
         const int count = list_precisions(m, precisions, sizeof precisions);

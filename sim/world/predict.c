@@ -110,7 +110,8 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
                 int batches, bool traced, struct rv_error_info *err)
 {
         const struct options *o = p->options;
-        struct priced priced = {.costs = &p->costs, .dtype = o->dtype};
+        struct priced priced = {
+                .costs = &p->costs, .dtype = o->dtype, .crowd.processors = p->costs.platform.processors};
         struct sim_physics own = priced_physics(&priced);
         int rc = decide_fold(p, traced, err);
         const int ranks = fold_platform(p);
@@ -127,6 +128,7 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
         for (int i = 0; start_seconds && i < ranks; i++)
                 p->world.rank[i].start_seconds = start_seconds[i];
         rc = sim_world_run(&p->world, err);
+        crowd_free(&priced.crowd);
         return rc ? rc : collect(p, err);
 }
 

@@ -69,10 +69,11 @@ static bool all_came(const struct sim_lane *lane, const struct sim_group *group)
         return true;
 }
 
-static void end_all(const struct sim_lane *lane, const struct sim_group *group, double seconds)
+static void end_all(struct priced *priced, const struct sim_lane *lane, const struct sim_group *group,
+                    double seconds)
 {
         for (int i = 0; i < simulated(group); i++)
-                sim_lane_ends(member_lane(lane, group, i), lane->rank->world->now + seconds);
+                crowd_begin(&priced->crowd, member_lane(lane, group, i), seconds);
 }
 
 /* ---- shards, and replicas that share experts or sequences ---- */
@@ -153,7 +154,8 @@ static void begin_shift(const struct priced *priced, const struct sim_rank *rank
 }
 
 /* Those over the same links, inside nodes or between them, take turns. */
-static void end_in_turn(struct sim_lane *lane, const struct sim_group *group, bool far, double seconds)
+static void end_in_turn(struct priced *priced, struct sim_lane *lane, const struct sim_group *group, bool far,
+                        double seconds)
 {
         double begin = lane->rank->world->now;
         for (int i = 0; i < simulated(group); i++)
@@ -161,7 +163,7 @@ static void end_in_turn(struct sim_lane *lane, const struct sim_group *group, bo
         for (int i = 0; i < simulated(group); i++) {
                 struct sim_lane *member = member_lane(lane, group, i);
                 member->rank->links_free[far] = begin + seconds;
-                sim_lane_ends(member, begin + seconds);
+                crowd_begin(&priced->crowd, member, begin + seconds - lane->rank->world->now);
         }
 }
 
@@ -185,13 +187,13 @@ static bool begin_tensor(struct priced *priced, struct sim_lane *lane)
                 begin_shift(priced, rank, &group, &at.pass->collectives[at.part]);
                 return true;
         }
-        end_in_turn(lane, &group, tensor_leaves_node(&priced->costs->platform, group.ranks),
+        end_in_turn(priced, lane, &group, tensor_leaves_node(&priced->costs->platform, group.ranks),
                     tensor_of(priced, group.ranks, at.pass, at.part));
         return true;
 }
 
 /* What the first shard has decided is known to all, itself too, after a message. */
-static bool begin_decision(const struct priced *priced, struct sim_lane *lane)
+static bool begin_decision(struct priced *priced, struct sim_lane *lane)
 {
         const struct sim_rank *rank = lane->rank;
         const struct plan *plan = &rank->world->plan;
@@ -201,7 +203,7 @@ static bool begin_decision(const struct priced *priced, struct sim_lane *lane)
         const int number = core_decision_number(plan, &member_lane(lane, &shards, 0)->now.op);
         for (int i = 0; i < simulated(&shards); i++)
                 core_set_decision(plan, &member_lane(lane, &shards, i)->now.op, number);
-        end_all(lane, &shards,
+        end_all(priced, lane, &shards,
                 tensor_decision_seconds(&priced->costs->platform, shards.ranks, lane->now.op.bytes));
         return true;
 }
@@ -264,13 +266,13 @@ static struct priced_unit *unit_of(struct priced *priced, const struct sim_lane 
 }
 
 /* What shards have alike of a unit is summed by the closed form, as their other collectives are. */
-static bool begin_shard_sum(const struct priced *priced, struct sim_lane *lane)
+static bool begin_shard_sum(struct priced *priced, struct sim_lane *lane)
 {
         const struct sim_group group = sim_group_of(lane->rank, lane->now.op.group);
         const struct collective_group gpus = costs_group(priced->costs, group.ranks, group.kind);
         if (!all_came(lane, &group))
                 return false;
-        end_all(lane, &group,
+        end_all(priced, lane, &group,
                 collective_seconds(&priced->costs->platform, &gpus, COLLECTIVE_ALLREDUCE, lane->now.op.bytes,
                                    costs_format(priced->costs, &lane->now.op)));
         return true;
@@ -303,7 +305,7 @@ static bool begin_unit(struct priced *priced, struct sim_lane *lane)
         }
         if (!all_came(lane, &group))
                 return false;
-        end_all(lane, &group, seconds);
+        end_all(priced, lane, &group, seconds);
         return true;
 }
 
@@ -464,13 +466,13 @@ static double imbalance(const struct price_list *prices, const struct sim_rank *
 }
 
 /* Says of a part of a forward or backward whether another follows, and how far a range brings gradients. */
-static void compute(const struct price_list *prices, struct sim_lane *lane)
+static void compute(struct priced *priced, const struct price_list *prices, struct sim_lane *lane)
 {
         struct op *op = &lane->now.op;
         const int stage = lane->rank->stage;
         const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
-        sim_lane_ends(lane, lane->rank->world->now + price_operation(prices, stage, op) +
-                                    (pass ? imbalance(prices, lane->rank, op) : 0));
+        crowd_begin(&priced->crowd, lane,
+                    price_operation(prices, stage, op) + (pass ? imbalance(prices, lane->rank, op) : 0));
         op->more = false;
         if (!pass)
                 return;
@@ -524,12 +526,17 @@ static bool begin(void *context, struct sim_lane *lane)
                 return begin_decision(priced, lane);
         default:
                 assert(lane->lane == LANE_COMPUTE);
-                compute(costs_prices(priced->costs, lane->rank->rank), lane);
+                compute(priced, costs_prices(priced->costs, lane->rank->rank), lane);
                 return true;
         }
 }
 
+static void ended(void *context, struct sim_lane *lane)
+{
+        crowd_end(&((struct priced *)context)->crowd, lane);
+}
+
 struct sim_physics priced_physics(struct priced *priced)
 {
-        return (struct sim_physics){.begin = begin, .collect = collect, .context = priced};
+        return (struct sim_physics){.begin = begin, .ended = ended, .collect = collect, .context = priced};
 }

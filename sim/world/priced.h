@@ -11,6 +11,7 @@
 #include "sim/world/collective.h"
 #include "sim/platform/platform.h"
 #include "sim/world/costs.h"
+#include "sim/world/crowd.h"
 
 enum { PRICED_SHAPES = 256, PRICED_TENSORS = 1024, PRICED_UNITS = 1024 };
 
@@ -53,11 +54,13 @@ struct priced_unit {
         double seconds;
 };
 
-/* All zero but for the first two members at the beginning. There is nothing to free. */
+/* All zero but for the first two members, and the crowd's processors, at the beginning. In the end the crowd
+ * is freed. */
 struct priced {
         const struct costs *costs;
         /* The format that weights and gradients are stored in. */
         enum dtype dtype;
+        struct crowd crowd;
         struct priced_shape shapes[SIM_GROUPS][PRICED_SHAPES];
         struct priced_tensor tensors[PRICED_TENSORS];
         struct priced_unit units[PRICED_UNITS];

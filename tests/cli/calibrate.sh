@@ -78,11 +78,12 @@ for load in profile["loads"]:
         for p in entry["points"]:
             key = (kind, p["m"], p["n"], p["k"], p["batch"], p["transpose_a"], p["transpose_b"], p["accumulate"])
             assert key not in points, "twice"
-            assert 0 < p["p10"] <= p["seconds"] <= p["p90"] and p["samples"] >= 2 * load["ranks"], (key, p)
+            assert 0 < p["p10"] <= p["seconds"] <= p["p90"] and p["samples"] >= 1, (key, p)
             points[key] = p["seconds"]
     missing, extra = wanted - set(points), set(points) - wanted
     assert not missing, missing
-    assert not extra, extra
+    widths = {key[3] for key in extra if key[0].startswith("matmul") and key[6] and key[4] == 1}  # of models half, one and a half times and twice as wide
+    assert {C // 2, 3 * C // 2, 2 * C} <= widths <= {w * n for w in (C // 2, C, 3 * C // 2, 2 * C) for n in (1, 4)}, widths
     assert load["op_overhead_seconds"] > 0
     lines, several = load["lines"], load["ranks"] > 1
     names = {"copy", "copy_back"} | (several and {"message", "allreduce"} or set())
@@ -125,7 +126,7 @@ for ranks in 1 2; do
         report $? "a quick calibration of tiny on $ranks rank(s), --fusion $fusion, succeeds"
         python3 "$folder/check.py" "$folder/p$ranks.json" $loads 4 0 "$fusion" ${context:+cp} 2> "$folder/why"
         status=$?
-        report $status "its profile has every kernel of the workload, and no other, as measured points"
+        report $status "its profile has every kernel of the workload as measured points, and others of models beside it"
         [ $status -eq 0 ] || sed 's/^/# /' "$folder/why"
         grep -q "profile written to $folder/p$ranks.json" "$folder/out" && grep -q "adamw" "$folder/out"
         report $? "it ends with a table and says where the profile is"
@@ -240,9 +241,13 @@ starts "one rank is started, bound to a core" "^mpirun -n 1 $rank --quick --out 
 starts "the ranks may be written with an equals sign" "^mpirun -n 1 $rank --ranks=1 --out $folder/x.json\$" \
         --ranks=1 --out "$folder/x.json"
 many=$(($(nproc --all) + 1))
-starts "more ranks than cores are not bound" \
-        "^mpirun -n $many (--allow-run-as-root )?--oversubscribe --bind-to none .*/ranvier-calibrate --ranks $many --model tiny" \
-        --ranks "$many" --model tiny --out "$folder/x.json"
+env -u OMPI_COMM_WORLD_SIZE PATH="$folder/bin:$PATH" "$ranvier" calibrate --ranks $many --model tiny --out "$folder/x.json" \
+        > "$folder/out" 2> "$folder/err"
+grep -qE -- "^mpirun -n $((many - 1)) .*/ranvier-calibrate --ranks $many --model tiny" "$folder/out" &&
+        grep -q "^ranvier calibrate: $many ranks would share the processors: $((many - 1)) are measured" "$folder/err"
+status=$?
+report $status "of ranks that would share processors as many are started as there are, and that is said"
+[ $status -eq 0 ] || sed 's/^/# /' "$folder/out" "$folder/err"
 env -u OMPI_COMM_WORLD_SIZE PATH="$folder/bin:$PATH" "$ranvier" calibrate --help > "$folder/out" 2>&1 &&
         grep -q -- '--out=PROFILE .*(required)' "$folder/out" && grep -q '^  ranvier calibrate --ranks 2' "$folder/out" &&
         ! grep -q '^mpirun' "$folder/out"

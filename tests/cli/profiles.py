@@ -123,6 +123,39 @@ def check_doubts(tap, folder):
     tap.ok(status == 0 and "predicted from" not in out and "WARNING" not in out, "as many ranks as were measured are no doubt", out)
 
 
+def check_processors(tap, folder):
+    """More ranks than a machine has processors share them: each is slowed down while more compute than there are."""
+    report, path = (os.path.join(folder, name) for name in ("report.json", "profile.json"))
+    line = {"fit": {"latency_seconds": 1e-9, "seconds_per_byte": 1e-15}}
+
+    def simulated(cores, *plan):
+        write_profile(path, ["fp32"], device="cpu", machine={"cores": cores, "threads": 1})
+        profile = read(path)
+        profile["loads"][0].update(ranks=2, lines={"copy": line, "message": line, "allreduce": line})
+        with open(path, "w") as file:
+            json.dump(profile, file)
+        status, out, err = ranvier.run(["simulate", "tiny", *plan, "--profile", path, "--platform", "local", "--report", report])
+        return (read(report)["phases"]["pipeline_seconds"], read(report)["notes"]) if status == 0 else (None, out + err)
+
+    def replicas(count, cores):
+        return simulated(cores, "--gpus", count, "--dp", count, "--micro-batch-size", 2, "--batch-size", 8 * count)
+
+    two, _ = replicas(2, 2)
+    four, notes = replicas(4, 2)
+    apart, silent = replicas(4, 4)
+    tap.ok(two and four and abs(four / two / 2 - 1) < 1e-3 and abs(apart / two - 1) < 1e-3,
+           "four replicas on two processors take twice as long as two, on four as long", f"{two} {four} {apart}")
+    tap.ok(any("4 ranks share 2 processors" in note for note in notes) and not any("share" in note for note in silent),
+           "which the report says", f"{notes} {silent}")
+    stages = ["--gpus", 4, "--pp", 4, "--micro-batch-size", 2, "--batch-size", 2, "--schedule", "1f1b"]
+    tap.ok(simulated(2, *stages)[0] == simulated(4, *stages)[0],
+           "four stages of which one at a time has work take as long on two processors as on four", "")
+    shards = ["--gpus", 4, "--tp", 4, "--micro-batch-size", 2, "--batch-size", 8, "--schedule", "1f1b"]
+    shared, apart = simulated(2, *shards)[0], simulated(4, *shards)[0]
+    tap.ok(shared and apart and abs(shared / apart / 2 - 1) < 1e-3, "four shards on two processors take twice as long as on four",
+           f"{shared} {apart}")
+
+
 def check_presets(tap, folder):
     """bf16 and fused attention from the presets of GPUs that have them."""
     report = os.path.join(folder, "report.json")
@@ -211,6 +244,7 @@ def main():
         check_validate(tap, folder)
         check_doubts(tap, folder)
         check_gathers(tap)
+        check_processors(tap, folder)
         check_presets(tap, folder)
         check_fit(tap, folder)
         check_readme(tap)

@@ -26,7 +26,7 @@ static void measure_round(struct samples *samples, double slower, double drift, 
                 const struct kernel kernel = kernel_of(i);
                 const double seconds = 1e-3 * (1 + i) * slower * (1 + own * normal(seed));
                 for (int visit = 0; visit < VISITS; visit++)
-                        samples_add_kernel(samples, &kernel, seconds);
+                        samples_add_kernel(samples, &kernel, seconds, false);
         }
         samples_add_line(samples, LINE_COPY, 4096, 1e-5 * (1 + drift * normal(seed)));
         samples_end_round(samples);
@@ -71,6 +71,35 @@ static void drift_is_of_the_load_and_the_rest_of_the_points(void **state)
                 fail_msg("the points' errors are %g, should be 0.02", sqrt(squares));
         if (fabs(load.lines[LINE_COPY].points[0].error / 0.05 - 1) > 0.15)
                 fail_msg("the copies' error is %g, should be 0.05", load.lines[LINE_COPY].points[0].error);
+        free_load(&load);
+}
+
+/* Half of a kernel's samples were interrupted, and one round as a whole was slow. */
+static void what_company_disturbed_is_left_out(void **state)
+{
+        (void)state;
+        enum { ROUNDS = 6, SLOW = 4 };
+        const struct kernel kernel = kernel_of(0), never_alone = kernel_of(1);
+        struct samples samples;
+        samples_init(&samples, 1, 0);
+        for (int round = 0; round < ROUNDS; round++) {
+                for (int visit = 0; visit < VISITS; visit++) {
+                        const bool disturbed = visit % 2;
+                        const double seconds = 1e-3 * (1 + 1e-3 * round) * (round == SLOW ? 1.5 : 1);
+                        samples_add_kernel(&samples, &kernel, seconds + 3e-3 * disturbed, disturbed);
+                        samples_add_kernel(&samples, &never_alone, 2e-3, true);
+                }
+                samples_end_round(&samples);
+                assert_true(samples_settled(&samples) ==
+                            (round > 0)); /* a median, which one round does not move */
+        }
+        assert_int_equal(samples_leave_out_rounds(&samples), 1);
+        assert_float_equal(samples_disturbed(&samples), (0.5 + 0.5 / ROUNDS + 1) / 2, 1e-9);
+        struct profile_load load = samples_load(&samples, 0);
+        assert_float_equal(load.points[0].seconds, 1.0022e-3, 1e-6);
+        assert_int_equal(load.points[0].samples, (ROUNDS - 1) * VISITS / 2);
+        assert_float_equal(load.points[1].seconds, 2e-3, 1e-9); /* better than nothing */
+        samples_free(&samples);
         free_load(&load);
 }
 
@@ -127,6 +156,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(drift_is_of_the_load_and_the_rest_of_the_points),
+                cmocka_unit_test(what_company_disturbed_is_left_out),
                 cmocka_unit_test(one_round_tells_nothing_of_others),
                 cmocka_unit_test(nine_runs_in_ten_lie_within_the_errors_of_three_rounds),
                 cmocka_unit_test(as_many_do_within_those_of_three_rounds_of_several_ranks),

@@ -1,0 +1,34 @@
+/* Ranks that share the processors of one machine, more of them than there are processors: what computes at
+ * once is slowed down alike, as a fair scheduler does it (processor sharing, Kleinrock 1967). Work is
+ * conserved: a processor is idle only where nothing could compute.
+ *
+ * The physics of a prediction (priced.h) has one. Times are simulated seconds. */
+#ifndef RANVIER_SIM_WORLD_CROWD_H
+#define RANVIER_SIM_WORLD_CROWD_H
+
+#include "sim/world/driver_sim.h"
+
+/* What is under way on a lane, and for how long it would compute on a processor of its own. */
+struct crowd_job {
+        struct sim_lane *lane;
+        double seconds;
+};
+
+/* All zero but for `processors` at the beginning; crowd_free ends it. */
+struct crowd {
+        /* 0: each rank has its own, and nothing is slowed down. */
+        int processors;
+        /* [count]; `seconds` are as they were at `since`. */
+        struct crowd_job *jobs;
+        int count, capacity;
+        double since;
+};
+
+/* Begins what a lane has under way and says when it ends, which changes as others begin and end. */
+void crowd_begin(struct crowd *crowd, struct sim_lane *lane, double seconds);
+/* Must be called when the lane's operation ends, before another one begins; does nothing if it is none of
+ * the crowd's. */
+void crowd_end(struct crowd *crowd, const struct sim_lane *lane);
+void crowd_free(struct crowd *crowd);
+
+#endif

@@ -224,6 +224,10 @@ bench-overhead: $(BUILD)/tests/overhead
 # Both need a GPU; PARTS="..." does some of it.
 bench-gpu: all $(BUILD)/tests/gpu
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/gpu.py $(PARTS)
+# One file for a machine that has a GPU and nothing else (docs/gpus.md); as root it is tried in a chroot.
+gpu-package: all $(BUILD)/tests/gpu $(BUILD)/tests/test_conformance
+	tests/gpu/pack.sh $(BUILD) $(BUILD)/ranvier-gpu.tar.xz
+	@[ "$$(id -u)" -ne 0 ] || tests/gpu/package.sh $(BUILD)/ranvier-gpu.tar.xz
 test-gpu: all $(BUILD)/tests/gpu $(BUILD)/tests/test_conformance
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/gpu/test.sh $(PARTS)
 
@@ -241,4 +245,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu test-gpu install uninstall clean
+.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu gpu-package test-gpu install uninstall clean

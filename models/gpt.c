@@ -71,10 +71,11 @@ bool gpt_same(const struct gpt *a, const struct gpt *b)
                a->n_expert == b->n_expert && a->n_expert_chosen == b->n_expert_chosen &&
                a->balance_loss == b->balance_loss && a->normalised_experts == b->normalised_experts &&
                a->n_shared == b->n_shared && a->n_group == b->n_group &&
-               a->n_group_chosen == b->n_group_chosen && a->routed_scale == b->routed_scale &&
-               a->logistic_router == b->logistic_router && a->n_dense == b->n_dense &&
-               a->dense_inner == b->dense_inner && a->attention_bias == b->attention_bias &&
-               a->mlp_bias == b->mlp_bias && a->tied == b->tied && a->dropout == b->dropout;
+               a->n_group_chosen == b->n_group_chosen && a->best_of_group == b->best_of_group &&
+               a->routed_scale == b->routed_scale && a->logistic_router == b->logistic_router &&
+               a->n_dense == b->n_dense && a->dense_inner == b->dense_inner &&
+               a->attention_bias == b->attention_bias && a->mlp_bias == b->mlp_bias && a->tied == b->tied &&
+               a->dropout == b->dropout;
 }
 
 int gpt_check_shards(const struct gpt *gpt, int shards, struct rv_error_info *err)

@@ -23,6 +23,7 @@ enum gpt_family {
         FAMILY_QWEN3_MOE,
         FAMILY_DEEPSEEK_V3,
         FAMILY_NEMOTRON,
+        FAMILY_DEEPSEEK_V2,
         FAMILIES
 }; /* a row each in models/families */
 
@@ -92,6 +93,7 @@ struct gpt {
         int n_shared;
         /* Experts are chosen among those of n_group_chosen of n_group groups; 0 or 1: among all. */
         int n_group, n_group_chosen;
+        bool best_of_group;  /* groups are chosen by their best expert; else by their two best */
         double routed_scale; /* what the weights of experts are multiplied by; 0: 1 */
         /* Scores are the logistic function of logits, and have a correction when experts are chosen by them;
          * else softmax without one. */

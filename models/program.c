@@ -504,8 +504,8 @@ static struct order route(struct program *p, const struct program_experts *e, in
                 emit(p, KERNEL_ROUTE, 6,
                      (struct view[]){all_of(p, o.weights), all_of(p, o.place), all_of(p, o.source),
                                      all_of(p, o.ends), token_rows(p, logits), correction_of(p, e)});
-        const double scalars[STEP_SCALARS] = {e->logistic, e->normalised, e->factor,
-                                              e->balance,  e->groups,     e->chosen_groups};
+        const double scalars[STEP_SCALARS] = {e->logistic, e->normalised,    e->factor,       e->balance,
+                                              e->groups,   e->chosen_groups, e->best_of_group};
         memcpy(step->scalar, scalars, sizeof scalars);
         return o;
 }

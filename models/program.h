@@ -236,7 +236,8 @@ int program_squared_relu(struct program *, int h);
  * `chosen` of them, by the parameter `router`.weight (count, C). `names` are those of the experts' gates, ups
  * and downs, with %d for the expert. The rest is what runtime/device/kernels.h says of `route`: logistic or
  * softmax scores, whether the weights are normalised and what they are multiplied by, the coefficient of the
- * balancing loss, and how many groups experts are chosen in (0 or 1: none).
+ * balancing loss, and how many groups experts are chosen in (0 or 1: none),
+ * and whether by their best one or their two best.
  *
  * `correction`, unless it is NULL, is what the router's files call the correction beside its weight:
  * `router`.`correction` (count) is a parameter, zeros at first, that experts are chosen by. No step makes a
@@ -249,6 +250,7 @@ struct program_experts {
         bool logistic, normalised;
         double factor, balance;
         int groups, chosen_groups;
+        bool best_of_group;
 };
 /* Sends the rows of x (B,T,C) through their experts and returns the sums (B,T,C) of what comes back. What is
  * added beside them (an expert that all tokens share) is built after it: where both are parts of sums, shards

@@ -1,19 +1,18 @@
 /* DeepSeek-V3 (DeepSeek-AI 2024): latent attention, and a mixture of experts beside those that all tokens
  * share; its first blocks have an MLP in their place. */
-#include "models/families/experts.h"
-#include "models/families/latent.h"
+#include "models/families/deepseek.h"
 
-static void dense(struct program *p, const struct gpt *gpt, const struct work *work)
+void deepseek_dense(struct program *p, const struct gpt *gpt, const struct work *work)
 {
         struct gpt like = *gpt;
         like.n_inner = gpt->n_expert ? gpt->dense_inner : gpt->n_inner;
         llama_mlp(p, &like, latent_attention(p, gpt, work), false);
 }
 
-static void block(struct program *p, const struct gpt *gpt, const struct work *work)
+void deepseek_block(struct program *p, const struct gpt *gpt, const struct work *work)
 {
         if (!gpt->n_expert) {
-                dense(p, gpt, work);
+                deepseek_dense(p, gpt, work);
                 return;
         }
         const struct experts_block has = {EXPERTS_NAMES, .normalised = gpt->normalised_experts};
@@ -36,7 +35,7 @@ static int read_config(struct gpt *gpt, const char *path, const json_t *object, 
         return sound ? RV_OK : RV_EINPUT;
 }
 
-static void write_config(const struct gpt *gpt, json_t *object)
+void deepseek_write(const struct gpt *gpt, json_t *object)
 {
         latent_write(gpt, object);
         deepseek_experts_write(gpt, object);
@@ -48,11 +47,11 @@ const struct family family_deepseek_v3 = {
         .id = FAMILY_DEEPSEEK_V3,
         .layers = "model.layers.",
         .embedding = llama_embedding,
-        .block = block,
-        .dense = dense,
+        .block = deepseek_block,
+        .dense = deepseek_dense,
         .head = llama_head,
         .keys = keys,
         .key_count = KEYS,
         .read = read_config,
-        .write = write_config,
+        .write = deepseek_write,
 };

@@ -17,7 +17,8 @@ static int mixture(struct program *p, const struct gpt *gpt, int x, const struct
                                                 .factor = gpt->routed_scale != 0 ? gpt->routed_scale : 1,
                                                 .balance = gpt->balance_loss,
                                                 .groups = gpt->n_group,
-                                                .chosen_groups = gpt->n_group_chosen};
+                                                .chosen_groups = gpt->n_group_chosen,
+                                                .best_of_group = gpt->best_of_group};
         return program_mixture(p, &experts, x);
 }
 
@@ -68,7 +69,7 @@ void experts_write(const struct gpt *gpt, json_t *object)
         json_object_set_new(object, "output_router_logits", json_boolean(gpt->balance_loss > 0));
 }
 
-/* ---- DeepSeek-V3's keys ---- */
+/* ---- DeepSeek's keys ---- */
 
 /* How a number came about that may be a default. */
 static const char *said(const json_t *object, const char *key)
@@ -102,11 +103,12 @@ static int check_groups(struct gpt *gpt, const char *path, const json_t *object,
         return RV_OK;
 }
 
-/* Where the file does not say, the first 3 blocks have no experts, in transformers too. */
-static int read_dense(int *dense, const char *path, const json_t *object, struct rv_error_info *err)
+/* Where a file of DeepSeek-V3 does not say, the first 3 blocks have no experts, in transformers too. */
+static int read_dense(const struct gpt *gpt, int *dense, const char *path, const json_t *object,
+                      struct rv_error_info *err)
 {
         const char *key = "first_k_dense_replace";
-        int64_t count = 3;
+        int64_t count = gpt->family == FAMILY_DEEPSEEK_V2 ? 0 : 3;
         if (json_object_get(object, key) &&
             file_need_int(path, object, key, 0, GPT_MAX_LAYERS, &count, err) != RV_OK)
                 return RV_EINPUT;
@@ -123,8 +125,8 @@ int deepseek_experts_read(struct gpt *gpt, const char *path, const json_t *objec
         } needed[] = {{"n_routed_experts", GPT_MAX_EXPERTS, &gpt->n_expert},
                       {"num_experts_per_tok", GPT_MAX_EXPERTS, &gpt->n_expert_chosen},
                       {"moe_intermediate_size", GPT_MAX_INNER, &inner}};
-        gpt->logistic_router = true;
-        if (read_dense(&dense, path, object, err) != RV_OK)
+        gpt->logistic_router = gpt->family != FAMILY_DEEPSEEK_V2;
+        if (read_dense(gpt, &dense, path, object, err) != RV_OK)
                 return RV_EINPUT;
         if (dense >= gpt->n_layer) {
                 gpt->n_expert = gpt->n_expert_chosen = gpt->n_shared = gpt->n_group = gpt->n_group_chosen = 0;
@@ -140,7 +142,7 @@ int deepseek_experts_read(struct gpt *gpt, const char *path, const json_t *objec
         gpt->dense_inner = gpt->n_inner;
         gpt->n_inner = inner;
         if (!json_object_get(object, "n_shared_experts"))
-                gpt->n_shared = 1;
+                gpt->n_shared = gpt->family == FAMILY_DEEPSEEK_V2 ? 2 : 1;
         return check_groups(gpt, path, object, err);
 }
 

@@ -31,9 +31,10 @@ int experts_read(struct gpt *, const char *path, const json_t *object, const cha
 /* Adds to a config.json what is not in such a table. */
 void experts_write(const struct gpt *, json_t *object);
 
-/* Completes a model that was read by a table with LLAMA_KEYS("intermediate_size") and DEEPSEEK_EXPERTS_KEYS:
- * its first blocks, of which it may have only such, have an MLP of that width, the others experts. A model
- * without experts has n_expert 0, and 0 in all that counts them. */
+/* Completes a model that was read by a table with LLAMA_KEYS("intermediate_size") and DEEPSEEK_SIZE_KEYS: its
+ * first blocks, of which it may have only such, have an MLP of that width, the others experts. A model
+ * without experts has n_expert 0, and 0 in all that counts them. What the file does not say is DeepSeek-V2's
+ * of that family, else DeepSeek-V3's, as transformers takes it. */
 int deepseek_experts_read(struct gpt *, const char *path, const json_t *object, struct rv_error_info *err);
 /* Adds to a config.json what is not in such a table, and the widths as they are called there. */
 void deepseek_experts_write(const struct gpt *, json_t *object);
@@ -47,15 +48,23 @@ void deepseek_experts_write(const struct gpt *, json_t *object);
                 "output_router_logits", .kind = CONFIG_OTHER                                                 \
         }
 
-/* The rows for DeepSeek-V3's mixtures. Transformers too has no loss that balances their experts. */
-#define DEEPSEEK_EXPERTS_KEYS                                                                                \
+/* The rows for DeepSeek's mixtures; and with them those of DeepSeek-V3. Transformers too has no loss that
+ * balances their experts. */
+#define DEEPSEEK_SIZE_KEYS                                                                                   \
         {"n_routed_experts", CONFIG_OPTIONAL, CONFIG_AT(n_expert), .max = GPT_MAX_EXPERTS},                  \
                 {"num_experts_per_tok", CONFIG_OPTIONAL, CONFIG_AT(n_expert_chosen),                         \
                  .max = GPT_MAX_EXPERTS},                                                                    \
                 {"n_shared_experts", CONFIG_OPTIONAL, CONFIG_AT(n_shared), .max = GPT_MAX_EXPERTS},          \
                 {"n_group", CONFIG_OPTIONAL, CONFIG_AT(n_group), .max = GPT_MAX_EXPERTS},                    \
                 {"topk_group", CONFIG_OPTIONAL, CONFIG_AT(n_group_chosen), .max = GPT_MAX_EXPERTS},          \
-                {"norm_topk_prob", CONFIG_BOOL, CONFIG_AT(normalised_experts), .absent = true},              \
+                {"moe_layer_freq", CONFIG_ONLY, .right = {"1"}, .written = true},                            \
+                {"moe_intermediate_size", .kind = CONFIG_OTHER},                                             \
+                {"first_k_dense_replace", .kind = CONFIG_OTHER}, {"aux_loss_alpha", .kind = CONFIG_OTHER},   \
+        {                                                                                                    \
+                "seq_aux", .kind = CONFIG_OTHER                                                              \
+        }
+#define DEEPSEEK_EXPERTS_KEYS                                                                                \
+        DEEPSEEK_SIZE_KEYS, {"norm_topk_prob", CONFIG_BOOL, CONFIG_AT(normalised_experts), .absent = true},  \
                 {"routed_scaling_factor",                                                                    \
                  CONFIG_REAL,                                                                                \
                  CONFIG_AT(routed_scale),                                                                    \
@@ -63,12 +72,8 @@ void deepseek_experts_write(const struct gpt *, json_t *object);
                  .max = 1e6,                                                                                 \
                  .absent = 2.5},                                                                             \
                 {"scoring_func", CONFIG_ONLY, .right = {"\"sigmoid\""}, .written = true},                    \
-                {"topk_method", CONFIG_ONLY, .right = {"\"noaux_tc\""}, .written = true},                    \
-                {"moe_layer_freq", CONFIG_ONLY, .right = {"1"}, .written = true},                            \
-                {"moe_intermediate_size", .kind = CONFIG_OTHER},                                             \
-                {"first_k_dense_replace", .kind = CONFIG_OTHER}, {"aux_loss_alpha", .kind = CONFIG_OTHER},   \
         {                                                                                                    \
-                "seq_aux", .kind = CONFIG_OTHER                                                              \
+                "topk_method", CONFIG_ONLY, .right = {"\"noaux_tc\""}, .written = true                       \
         }
 
 #endif

@@ -7,7 +7,7 @@ const struct family *family_at(enum gpt_family id)
                 [FAMILY_MISTRAL] = &family_mistral,     [FAMILY_QWEN2] = &family_qwen2,
                 [FAMILY_QWEN3] = &family_qwen3,         [FAMILY_MIXTRAL] = &family_mixtral,
                 [FAMILY_QWEN3_MOE] = &family_qwen3_moe, [FAMILY_DEEPSEEK_V3] = &family_deepseek_v3,
-                [FAMILY_NEMOTRON] = &family_nemotron,
+                [FAMILY_NEMOTRON] = &family_nemotron,   [FAMILY_DEEPSEEK_V2] = &family_deepseek_v2,
         };
         return families[id];
 }

@@ -48,6 +48,6 @@ const struct family *family_at(enum gpt_family id);
 void family_build(struct program *, enum layer layer, const struct gpt *, const struct work *);
 
 extern const struct family family_gpt2, family_llama, family_mistral, family_qwen2, family_qwen3,
-        family_mixtral, family_qwen3_moe, family_deepseek_v3, family_nemotron;
+        family_mixtral, family_qwen3_moe, family_deepseek_v3, family_nemotron, family_deepseek_v2;
 
 #endif

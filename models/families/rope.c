@@ -118,10 +118,12 @@ static int check_turns(const struct gpt *gpt, const char *path, const json_t *ro
         const bool llama3 = gpt->rope_scaling.type == ROPE_LLAMA3;
         const char *low = llama3 ? "low_freq_factor" : "beta_slow";
         const char *high = llama3 ? "high_freq_factor" : "beta_fast";
-        if (gpt->rope_scaling.type >= ROPE_LLAMA3 && gpt->rope_scaling.low >= gpt->rope_scaling.high)
+        const struct rope_scaling *scaling = &gpt->rope_scaling;
+        if (scaling->type >= ROPE_LLAMA3 &&
+            (scaling->low > scaling->high || (llama3 && scaling->low == scaling->high)))
                 return config_wrong(path, json_object_get(rope, low) ? low : high,
                                     json_object_get(rope, json_object_get(rope, low) ? low : high), err,
-                                    "%s must be below %s", low, high);
+                                    llama3 ? "%s must be below %s" : "%s must not be above %s", low, high);
         return RV_OK;
 }
 

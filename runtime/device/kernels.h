@@ -96,8 +96,9 @@
  *   weights are the scores (0), or those divided by 1e-20 and the sum of the token's chosen ones (1); times
  *   scalar[2]. With a correction (E), or groups, experts are chosen by their scores and the correction
  *   (NULL: 0), which weights have nothing of. scalar[4], if it is above 1: the experts are so many equal
- *   groups of neighbours, of two at least. Of the groups the scalar[5] whose two largest such numbers have
- *   the largest sums are chosen, and in all others the numbers count as 0.
+ *   groups of neighbours, of two at least. Of the groups the scalar[5] are chosen whose two largest such
+ *   numbers have the largest sums, or, scalar[6] being 1, whose largest such number is largest, and in all
+ *   others the numbers count as 0.
  * route_backward, p: dlogits, dweights, weights, place, ends, logits. Writes all of dlogits (N,E) from
  *   dweights (N K), `real`, in the order of the rows. scalar[0..2] as forward; scalar[3]: a balancing loss
  *   scalar[3] E sum_e f_e P_e, with f_e = rows of expert e / N and P_e the sum of its scores over all tokens,

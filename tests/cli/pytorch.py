@@ -189,13 +189,15 @@ def mixture(w, p, u, names, normalised=True):
 
 def deepseek_mlp(w, p, u, normalised=True):
     """DeepSeek-V3's: logistic scores, and a correction by which experts are chosen alone, in the groups whose two best have
-    the largest sums; beside them, where the weights are, experts that all tokens share. Its first layers have no experts."""
+    the largest sums; DeepSeek-V2's, without a correction: softmax, and the groups whose best are largest. Beside them, where
+    the weights are, experts that all tokens share. Its first layers have no experts."""
     if f"{p}mlp.gate.weight" not in w:
         return swiglu_mlp(w, p, u)
     rows = u.flatten(0, 1)
-    scores = torch.sigmoid(rows @ w[f"{p}mlp.gate.weight"].T)
-    grouped = (scores + w[f"{p}mlp.gate.{CORRECTION}"]).view(len(rows), GROUPS, -1).detach()
-    groups = grouped.topk(2, 2).values.sum(2).topk(CHOSEN_GROUPS, 1).indices
+    logits, correction = rows @ w[f"{p}mlp.gate.weight"].T, w.get(f"{p}mlp.gate.{CORRECTION}")
+    scores = torch.softmax(logits, 1) if correction is None else torch.sigmoid(logits)
+    grouped = (scores if correction is None else scores + correction).view(len(rows), GROUPS, -1).detach()
+    groups = grouped.topk(1 if correction is None else 2, 2).values.sum(2).topk(CHOSEN_GROUPS, 1).indices
     outside = torch.ones(len(rows), GROUPS, dtype=torch.bool).scatter(1, groups, False)
     chosen = grouped.masked_fill(outside[:, :, None], 0).flatten(1).topk(ROUTED_CHOSEN, 1).indices
     weights = scores.gather(1, chosen)
@@ -326,6 +328,14 @@ def deepseek_v3(q_rank=Q_RANK, interleaved=True, scaling=None, **mixture):
                       qk_rope_head_dim=ROTATED, v_head_dim=VALUE, rope_interleave=interleaved, **keys)
 
 
+def deepseek_v2():
+    return like_llama("deepseek_v2", None, lambda w, p, u: deepseek_mlp(w, p, u, False),
+                      lambda w, p, u, scaling: latent_attention(w, p, u, scaling, True),
+                      num_key_value_heads=HEADS, q_lora_rank=Q_RANK, kv_lora_rank=KV_RANK, qk_nope_head_dim=COPIED,
+                      qk_rope_head_dim=ROTATED, v_head_dim=VALUE, scoring_func="softmax", topk_method="group_limited_greedy",
+                      **deepseek_mixture(normalised=False))
+
+
 # What a model is in a config.json and in PyTorch.
 FAMILIES = {
     "gpt2": ({"model_type": "gpt2", "n_layer": LAYERS, "n_embd": WIDTH, "n_head": HEADS, "n_positions": LENGTH}, gpt2),
@@ -347,6 +357,7 @@ FAMILIES = {
     "deepseek_v3 with whole queries, halves rotated, yarn": deepseek_v3(None, False, YARN),
     "deepseek_v3 with yarn of two lengths": deepseek_v3(scaling={**YARN, "mscale": 0.7, "mscale_all_dim": 1.3}),
     "deepseek_v3 with longer scores": deepseek_v3(interleaved=False, scaling={**YARN, "mscale_all_dim": 1.0}, shared=1),
+    "deepseek_v2": deepseek_v2(),
     "nemotron": like_nemotron(),
     "nemotron with biases": like_nemotron(attention_bias=True, mlp_bias=True),
 }

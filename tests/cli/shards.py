@@ -60,6 +60,10 @@ LIKE_LLAMA = {
     "a DeepSeek-V3": {"model_type": "deepseek_v3", "num_key_value_heads": 8, "q_lora_rank": 14, "kv_lora_rank": 10,
                       "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6, "first_k_dense_replace": 1,
                       "moe_intermediate_size": 24, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2},
+    "a DeepSeek-V2": {"model_type": "deepseek_v2", "num_key_value_heads": 8, "q_lora_rank": 14, "kv_lora_rank": 10,
+                      "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6, "first_k_dense_replace": 1,
+                      "moe_intermediate_size": 24, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2,
+                      "topk_method": "group_limited_greedy"},
     "a DeepSeek-V3 whose queries are whole": {
         "model_type": "deepseek_v3", "num_key_value_heads": 8, "q_lora_rank": None, "kv_lora_rank": 10, "qk_nope_head_dim": 6,
         "qk_rope_head_dim": 4, "v_head_dim": 10, "rope_interleave": False, "first_k_dense_replace": 4},

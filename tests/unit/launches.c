@@ -242,7 +242,7 @@ void kernels_route(struct device *device, const struct routing *r, real *weights
                 device, (struct kernel){.kind = KERNEL_ROUTE, .m = r->N, .n = r->E, .k = r->K},
                 &(struct kernel_args){.p = {weights, place, source, ends, (void *)logits, (void *)correction},
                                       .scalar = {r->logistic, r->normalised, r->factor, 0, (double)r->groups,
-                                                 (double)r->chosen_groups}});
+                                                 (double)r->chosen_groups, r->best_of_group}});
 }
 
 void kernels_route_backward(struct device *device, const struct routing *r, void *dlogits,

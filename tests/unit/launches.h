@@ -78,6 +78,7 @@ struct routing {
         bool logistic, normalised;
         double factor, balance;
         int64_t groups, chosen_groups;
+        bool best_of_group; /* groups are chosen by their largest number; else by their two largest */
 };
 void kernels_route(struct device *, const struct routing *, real *weights, int32_t *place, int32_t *source,
                    int32_t *ends, const void *logits, const void *correction);

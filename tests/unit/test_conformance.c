@@ -1394,7 +1394,7 @@ static void corrected_and_grouped_routes_conform(void **state)
                                            {64, 12, 3, 4, 2},  {131, 24, 6, 8, 5}, {17, 66, 8, 33, 7},
                                            {16, 40, 20, 4, 2}, {70, 256, 8, 8, 4}, {3, 1024, 9, 512, 80}};
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-                for (int variant = 0; variant < 4; variant++) {
+                for (int variant = 0; variant < 8; variant++) {
                         const struct routing r = {.N = sizes[s][0],
                                                   .E = sizes[s][1],
                                                   .K = sizes[s][2],
@@ -1402,7 +1402,8 @@ static void corrected_and_grouped_routes_conform(void **state)
                                                   .normalised = variant & 1,
                                                   .factor = 2.5,
                                                   .groups = sizes[s][3],
-                                                  .chosen_groups = sizes[s][4]};
+                                                  .chosen_groups = sizes[s][4],
+                                                  .best_of_group = variant & 4};
                         check_corrected_route(*state, &r, variant & 2);
                 }
 }

@@ -88,8 +88,15 @@ static struct gpt small_gpt(int model, int layers, bool tied)
                 gpt.norm_epsilon = 1e-5;
                 choose(&gpt);
         }
-        if (family == FAMILY_DEEPSEEK_V3)
+        if (family == FAMILY_DEEPSEEK_V3 || family == FAMILY_DEEPSEEK_V2)
                 choose_latent(&gpt);
+        if (family == FAMILY_DEEPSEEK_V2) {
+                fill_mixture(&gpt);
+                gpt.logistic_router = false;
+                gpt.best_of_group = true;
+                gpt.n_dense = 1;
+                gpt.dense_inner = 28;
+        }
         if (family == FAMILY_MIXTRAL || family == FAMILY_QWEN3_MOE) {
                 gpt.n_expert = 4;
                 gpt.n_expert_chosen = 2;

@@ -63,6 +63,7 @@ static void published_models_have_their_published_parameters(void **state)
                          {"qwen3-30b-a3b", 30532122624},
                          {"qwen3-235b-a22b", 235093634560},
                          {"deepseek-v3", 671026419200},
+                         {"deepseek-v2", 235741434880},
                          /* Nemotron: as the configurations on Hugging Face count, which are the 3.2 and 12.5,
                           * and the 9.4 and 331.6, billions of Parmar et al. 2024 and of Nvidia 2024 */
                          {"nemotron4-15b", NEMOTRON(32, 6144, 24576, 6144 + 2 * 1024)},
@@ -1499,7 +1500,8 @@ static void wrong_model_files_are_refused_with_the_line(void **state)
                       ":5: model_type is \"gptj\", only");
         check_refused("{\"model_type\": \"gpt_neox\",\n \"hidden_size\": 64}",
                       ":1: model_type is \"gpt_neox\", only \"gpt2\", \"llama\", \"mistral\", \"qwen2\", "
-                      "\"qwen3\", \"mixtral\", \"qwen3_moe\", \"deepseek_v3\" and \"nemotron\" are built");
+                      "\"qwen3\", \"mixtral\", \"qwen3_moe\", \"deepseek_v3\", \"nemotron\" and "
+                      "\"deepseek_v2\" are built");
         check_refused("{\"vocab_size\": 256,\n \"hidden_size\": 64,\n \"num_hidden_layers\": 2}",
                       ":3: n_layer n_embd n_head vocab_size n_positions of a GPT-2 were expected; "
                       "num_hidden_layers is what other families call n_layer, whose files say");

@@ -18,6 +18,7 @@ template <typename T> struct routing {
         bool logistic, normalised;
         float factor;
         int groups, chosen_groups;
+        bool best; /* of groups: by their largest number; else by the sum of two */
 };
 
 /* The token that this warp has; N or more: none. */
@@ -99,14 +100,15 @@ static __device__ __forceinline__ struct choice next_choice(const float *by, int
         return best;
 }
 
-static __device__ __forceinline__ float sum_of_two_largest(const float *x, int count)
+/* What a group is chosen by: the sum of its two largest, or its largest. */
+static __device__ __forceinline__ float of_group(bool best, const float *x, int count)
 {
         float first = -INFINITY, second = -INFINITY;
         for (int i = 0; i < count; i++) {
                 second = fmaxf(second, fminf(first, x[i]));
                 first = fmaxf(first, x[i]);
         }
-        return first + second;
+        return best ? first : first + second;
 }
 
 /* What a token's experts are chosen by becomes 0 in the groups that are not. `sums` is scratch, one a group.
@@ -117,7 +119,7 @@ static __device__ __forceinline__ void choose_groups(const struct routing<T> &of
         const int each = of.E / of.groups;
         struct choice last = {INFINITY, -1};
         for (int g = (int)threadIdx.x; g < of.groups; g += WARP)
-                sums[g] = sum_of_two_largest(by + g * each, each);
+                sums[g] = of_group(of.best, by + g * each, each);
         __syncwarp();
         for (int i = 0; i < of.chosen_groups; i++)
                 last = next_choice(sums, of.groups, last);
@@ -211,7 +213,8 @@ static struct routing<T> routing_of(const struct kernel *kernel, const struct ke
                 (int)kernel->m,       (int)kernel->n,
                 (int)kernel->k,       args->scalar[0] != 0,
                 args->scalar[1] != 0, (float)args->scalar[2],
-                (int)args->scalar[4], (int)args->scalar[5]};
+                (int)args->scalar[4], (int)args->scalar[5],
+                args->scalar[6] != 0};
 }
 
 /* Whether rows can be counted in an int, choices fit the scratch, and what they are made by shared memory. */

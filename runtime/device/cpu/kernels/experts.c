@@ -8,12 +8,13 @@ struct router {
         bool logistic, normalised;
         real factor;
         int64_t groups, chosen_groups;
+        bool best; /* of groups: by their largest number; else by the sum of two */
 };
 
 static struct router router_of(const struct kernel_args *args)
 {
-        return (struct router){args->scalar[0] != 0, args->scalar[1] != 0, (real)args->scalar[2],
-                               (int64_t)args->scalar[4], (int64_t)args->scalar[5]};
+        return (struct router){args->scalar[0] != 0,     args->scalar[1] != 0,     (real)args->scalar[2],
+                               (int64_t)args->scalar[4], (int64_t)args->scalar[5], args->scalar[6] != 0};
 }
 
 /* What scores are divided by: their sum, but not 0, which it is of scores too small for a `real`. */
@@ -54,7 +55,8 @@ static int32_t choose(const real *scores, int64_t E, const int32_t *chosen, int6
         return best;
 }
 
-static real sum_of_two_largest(const real *x, int64_t n)
+/* What a group is chosen by: the sum of its two largest, or its largest. */
+static real of_group(const struct router *router, const real *x, int64_t n)
 {
         real first = x[0] > x[1] ? x[0] : x[1], second = x[0] > x[1] ? x[1] : x[0];
         for (int64_t i = 2; i < n; i++)
@@ -64,7 +66,7 @@ static real sum_of_two_largest(const real *x, int64_t n)
                 } else if (x[i] > second) {
                         second = x[i];
                 }
-        return first + second;
+        return router->best ? first : first + second;
 }
 
 /* What a token's experts are chosen by becomes 0 in the groups that are not. */
@@ -74,7 +76,7 @@ static void choose_groups(const struct router *router, real *by, int64_t E)
         real sums[CPU_MAX_EXPERTS];
         int32_t chosen[CPU_MAX_EXPERTS];
         for (int64_t g = 0; g < router->groups; g++)
-                sums[g] = sum_of_two_largest(by + g * each, each);
+                sums[g] = of_group(router, by + g * each, each);
         for (int64_t i = 0; i < router->chosen_groups; i++)
                 chosen[i] = choose(sums, router->groups, chosen, i);
         for (int64_t g = 0; g < router->groups; g++)

@@ -156,6 +156,9 @@ bench-prediction-company: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/company.py
 bench-prediction-llama: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite llama
+# All that predictions were held against, its tables in docs/validation.md and its figure: make evidence TABLES=FOLDER LOCAL=build/bench
+evidence: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/evidence.py $(if $(TABLES),--tables $(TABLES)) $(if $(LOCAL),--local $(LOCAL))
 # The validation losses of a GPT-2, a Llama and a mixture of experts on one text (an hour): make bench-learning TEXT=FILE
 bench-learning: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/learning.py $(if $(TEXT),--data $(TEXT)) $(LEARNING_FLAGS)
@@ -245,4 +248,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu gpu-package test-gpu install uninstall clean
+.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu install uninstall clean

@@ -369,7 +369,7 @@ int verdict_write_csv(const struct measured *m, const char *path, struct rv_erro
         fprintf(out,
                 "table,line,gpus,plan,fitted,unit,measured_low,measured_high,predicted,error,batch_seconds,"
                 "pipeline_seconds,allreduce_seconds,optimizer_seconds,bubble_fraction,fits,predicted_low,"
-                "predicted_high\n");
+                "predicted_high,framework,gpu,model\n");
         for (int i = 0; i < m->count; i++) {
                 const struct measured_run *run = &m->runs[i];
                 if (!measured_predicted(run))
@@ -379,12 +379,14 @@ int verdict_write_csv(const struct measured *m, const char *path, struct rv_erro
                 char interval[64] = ",";
                 if (measured_interval(run, &low, &high))
                         snprintf(interval, sizeof interval, "%.9g,%.9g", low, high);
-                fprintf(out, "%s,%d,%lld,%s,%s,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%s,%s\n",
+                fprintf(out,
+                        "%s,%d,%lld,%s,%s,%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%s,%s,%s,%s,%s\n",
                         run->table->path, run->row->line, (long long)run->row->gpus, run->name,
                         run->fitted ? "yes" : "no", table_unit_name(run->row->unit), run->row->low,
                         run->row->high, measured_prediction(run), measured_error(run), f->median,
                         f->pipeline_seconds, f->allreduce_seconds, f->optimizer_seconds, f->bubble_fraction,
-                        run->fits ? "yes" : "no", interval);
+                        run->fits ? "yes" : "no", interval, run->row->framework, run->row->gpu_name,
+                        run->candidate.options.gpt.n_expert > 0 ? "experts" : "dense");
         }
         return file_writer_commit(&writer, err);
 }

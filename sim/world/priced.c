@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <simgrid/actor.h>
 #include <simgrid/engine.h>
 
 /* A message begins when both ends have come to it. The payload is the virtual micro-batch's number. */
@@ -238,6 +239,10 @@ static void run_collective(struct priced *priced, struct sim_lane *lane, const s
         const struct collective_shape shape = known->shape; /* another group may take its place meanwhile */
         const struct collective_costs costs = known->costs;
         collective_run(group, &shape, &costs, kind, op->bytes);
+        const int processors = priced->crowd.processors;
+        if (processors > 0 && shape.size > processors) /* what members copy and sum is work of these too */
+                sg_actor_sleep_for(collective_estimate(&shape, &costs, kind, op->bytes) *
+                                   ((double)shape.size / processors - 1));
 }
 
 /* ---- units of ZeRO-3 ---- */

@@ -127,10 +127,7 @@ static int read_datasheet(struct datasheet *sheet, const char *name, struct rv_e
 static double peak_of(const struct datasheet *sheet, enum dtype dtype, enum product_format format)
 {
         const double peak = sheet->peaks[profile_format(dtype, format)];
-        const enum dtype other = dtype == DTYPE_BF16 ? DTYPE_FP16 : DTYPE_BF16;
-        if (peak > 0 || dtype == DTYPE_FP32 || format != FORMAT_STORED)
-                return peak;
-        return sheet->peaks[other];
+        return peak > 0 || format != FORMAT_STORED ? peak : sheet->peaks[dtype_twin(dtype)];
 }
 
 /* ---- rows ---- */

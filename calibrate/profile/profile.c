@@ -1221,7 +1221,7 @@ int profile_no_line(const struct profile *profile, const struct profile_load *lo
 /* The other 16-bit dtype, where what is known of that holds for this one; else this one. */
 static enum dtype lent_by(const struct profile_load *load, enum dtype dtype)
 {
-        return !load->lent[dtype] ? dtype : dtype == DTYPE_FP16 ? DTYPE_BF16 : DTYPE_FP16;
+        return load->lent[dtype] ? dtype_twin(dtype) : dtype;
 }
 
 static bool has_fused(const struct profile_load *load, enum dtype dtype)

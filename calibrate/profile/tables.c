@@ -71,9 +71,7 @@ const struct profile_table *tables_find(const struct profile_tables *tables, con
 {
         const int kind = tables_kind(kernel->kind);
         const enum dtype dtype = (enum dtype)kernel->dtype;
-        const enum dtype other = dtype == DTYPE_FP32   ? DTYPE_FP32
-                                 : dtype == DTYPE_BF16 ? DTYPE_FP16
-                                                       : DTYPE_BF16;
+        const enum dtype other = dtype_twin(dtype);
         const enum product_format format =
                 kind == KERNEL_ATTENTION ? FORMAT_STORED : (enum product_format)kernel->format;
         const struct profile_table *table = NULL;

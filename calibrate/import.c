@@ -142,16 +142,13 @@ static struct profile_table *table_of(struct import *import, const struct kernel
 {
         const enum kernel_kind kind = (enum kernel_kind)tables_kind(kernel->kind);
         struct profile_tables *tables = &import->tables;
-        for (int i = 0; i < tables->count; i++) {
-                struct profile_table *table = &tables->tables[i];
-                if (table->kind == kind && table->dtype == (enum dtype)kernel->dtype &&
-                    table->format == (enum product_format)kernel->format)
-                        return table;
-        }
-        const struct profile_table table = {.kind = kind,
-                                            .dtype = (enum dtype)kernel->dtype,
-                                            .format = (enum product_format)kernel->format,
-                                            .surface.form = tables_form(kind)};
+        const enum dtype dtype = (enum dtype)kernel->dtype;
+        const enum product_format format = (enum product_format)kernel->format;
+        struct profile_table *known = tables_of(tables, kind, dtype, format);
+        if (known)
+                return known;
+        const struct profile_table table = {
+                .kind = kind, .dtype = dtype, .format = format, .surface.form = tables_form(kind)};
         return tables_add(tables, &table) ? &tables->tables[tables->count - 1] : NULL;
 }
 

@@ -55,11 +55,11 @@ enum surface_form tables_form(enum kernel_kind kind)
         return kind == KERNEL_ATTENTION ? SURFACE_ATTENTION : SURFACE_PRODUCT;
 }
 
-static const struct profile_table *find(const struct profile_tables *tables, int kind, enum dtype dtype,
-                                        enum product_format format)
+struct profile_table *tables_of(const struct profile_tables *tables, int kind, enum dtype dtype,
+                                enum product_format format)
 {
         for (int i = 0; i < tables->count; i++) {
-                const struct profile_table *table = &tables->tables[i];
+                struct profile_table *table = &tables->tables[i];
                 if ((int)table->kind == kind && table->dtype == dtype && table->format == format)
                         return table;
         }
@@ -77,12 +77,12 @@ const struct profile_table *tables_find(const struct profile_tables *tables, con
         const struct profile_table *table = NULL;
         if (kind < 0 || tables->count == 0)
                 return NULL;
-        table = find(tables, kind, dtype, format);
-        table = table ? table : find(tables, kind, other, format);
+        table = tables_of(tables, kind, dtype, format);
+        table = table ? table : tables_of(tables, kind, other, format);
         if (table || kind != KERNEL_GROUPED_MATMUL)
                 return table;
-        table = find(tables, KERNEL_MATMUL, dtype, format);
-        return table ? table : find(tables, KERNEL_MATMUL, other, format);
+        table = tables_of(tables, KERNEL_MATMUL, dtype, format);
+        return table ? table : tables_of(tables, KERNEL_MATMUL, other, format);
 }
 
 /* Bytes beyond those of the table's own kind. */

@@ -36,6 +36,10 @@ bool tables_add(struct profile_tables *tables, const struct profile_table *table
 int tables_kind(enum kernel_kind kind);
 enum surface_form tables_form(enum kernel_kind kind);
 
+/* Returns the table of exactly this kind (tables_kind) and format, or NULL. */
+struct profile_table *tables_of(const struct profile_tables *tables, int kind, enum dtype dtype,
+                                enum product_format format);
+
 /* Returns the table that prices a kernel, or NULL. fp16's stands for bf16's where there is none of that, and
  * the other way around: tensor cores multiply both alike. */
 const struct profile_table *tables_find(const struct profile_tables *tables, const struct kernel *kernel);

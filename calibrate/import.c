@@ -29,6 +29,7 @@ struct import {
         const struct import_request *request;
         struct datasheet datasheet;
         struct profile_tables tables;
+        double sustained; /* sustained_rate, once the tables are fitted */
         /* Rows that were not used: of other GPUs; of experts on several GPUs or not spread evenly;
          * collectives. */
         int others, uneven, collectives;
@@ -355,9 +356,8 @@ static void set_models(const struct datasheet *sheet, struct profile_load *load)
 static void set_sustained(const struct import *import, struct profile *profile)
 {
         const json_t *stated = json_object_get(import->datasheet.document, "sustained_rate");
-        const double measured = sustained_rate(import);
-        if (measured > 0) {
-                profile->loads[0].tables.sustained = measured;
+        if (import->sustained > 0) {
+                profile->loads[0].tables.sustained = import->sustained;
                 json_object_set_new(
                         profile->sources, "sustained_rate",
                         json_string("measured: the median part of the peak that forward products "
@@ -443,9 +443,8 @@ static void print_tables(const struct import *import)
                        table->surface.training.count, 100 * q->left_out_median, 100 * q->left_out_tenth,
                        100 * q->regions_median, 100 * q->regions_tenth, q->region);
         }
-        const double sustained = sustained_rate(import);
-        if (sustained > 0)
-                printf("\nin long loops products reach %.3f of the peak\n", sustained);
+        if (import->sustained > 0)
+                printf("\nin long loops products reach %.3f of the peak\n", import->sustained);
         if (import->others)
                 printf("%d row%s of other GPUs not looked at\n", import->others, rv_plural(import->others));
         if (import->uneven)
@@ -466,6 +465,7 @@ static int run(struct import *import)
                 rc = fit_tables(import);
         if (rc != RV_OK)
                 return rc;
+        import->sustained = sustained_rate(import);
         print_tables(import);
         return write_profile(import, import->err);
 }

@@ -85,6 +85,7 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
 /* What is known of a row. */
 struct priced_row {
         double seconds, error; /* NAN: it has no price; 0: its error is not known */
+        char kind[PROFILE_NAME];
 };
 
 struct pricing {
@@ -147,11 +148,26 @@ static void price_kernels(struct pricing *pricing, const struct shape_row *row, 
         price->error = error_seconds / price->seconds;
 }
 
+/* What distinguishes kinds of rows: the first kernel and its format, or the collective. */
+static void kind_of(const struct pricing *pricing, const struct shape_row *row, char name[PROFILE_NAME])
+{
+        const struct kernel *kernel = &row->kernels[0];
+        if (pricing->table.form == SHAPES_COLLECTIVES)
+                snprintf(name, PROFILE_NAME, "%s of %d", shape_collective_name(row->collective), row->gpus);
+        else if (pricing->table.form == SHAPES_EXPERTS)
+                snprintf(name, PROFILE_NAME, "experts%s, ep %d", row->uneven ? " uneven" : "", row->ranks);
+        else
+                profile_kernel_name(
+                        name, kernel->kind,
+                        profile_format((enum dtype)kernel->dtype, (enum product_format)kernel->format));
+}
+
 static int price_row(struct pricing *pricing, int i, struct rv_error_info *err)
 {
         const struct shape_row *row = &pricing->table.rows[i];
         struct priced_row *price = &pricing->prices[i];
         *price = (struct priced_row){0};
+        kind_of(pricing, row, price->kind);
         if (row->gpu[0] && strcmp(row->gpu, pricing->profile.device.name) != 0) {
                 price->seconds = NAN;
                 pricing->others++;
@@ -203,20 +219,6 @@ static const struct group byte_sizes[] = {{"all", 0, INFINITY},
                                           {"from 16 MiB", 16777216, INFINITY}};
 enum { SIZES = 4, KINDS = 32 };
 
-/* What distinguishes kinds of rows: the first kernel and its format, or the collective. */
-static void kind_of(const struct pricing *pricing, const struct shape_row *row, char name[PROFILE_NAME])
-{
-        const struct kernel *kernel = &row->kernels[0];
-        if (pricing->table.form == SHAPES_COLLECTIVES)
-                snprintf(name, PROFILE_NAME, "%s of %d", shape_collective_name(row->collective), row->gpus);
-        else if (pricing->table.form == SHAPES_EXPERTS)
-                snprintf(name, PROFILE_NAME, "experts%s, ep %d", row->uneven ? " uneven" : "", row->ranks);
-        else
-                profile_kernel_name(
-                        name, kernel->kind,
-                        profile_format((enum dtype)kernel->dtype, (enum product_format)kernel->format));
-}
-
 static bool has_error(const struct pricing *pricing, int i)
 {
         return isfinite(pricing->table.rows[i].seconds) && isfinite(pricing->prices[i].seconds);
@@ -233,9 +235,7 @@ static void print_group(const struct pricing *pricing, const char *kind, const s
                 const struct shape_row *row = &pricing->table.rows[i];
                 const struct priced_row *price = &pricing->prices[i];
                 const double of = bytes ? (double)row->bytes : shape_row_flops(row);
-                char name[PROFILE_NAME];
-                kind_of(pricing, row, name);
-                if (!has_error(pricing, i) || (kind && strcmp(kind, name) != 0) || of < size->from ||
+                if (!has_error(pricing, i) || (kind && strcmp(kind, price->kind) != 0) || of < size->from ||
                     of >= size->below)
                         continue;
                 const double ratio = price->seconds / row->seconds;
@@ -261,9 +261,8 @@ static int find_kinds(const struct pricing *pricing, char kinds[KINDS][PROFILE_N
 {
         int count = 0;
         for (int i = 0; i < pricing->table.count; i++) {
-                char name[PROFILE_NAME];
+                const char *name = pricing->prices[i].kind;
                 int at = 0;
-                kind_of(pricing, &pricing->table.rows[i], name);
                 while (at < count && strcmp(kinds[at], name) != 0)
                         at++;
                 if (at == count && count < KINDS && has_error(pricing, i))

@@ -306,6 +306,16 @@ int command_line_parse(const struct argp *argp, int argc, char **argv, void *inp
         return 0;
 }
 
+int command_line_end(const char *name, int rc, struct rv_error_info *err)
+{
+        if (rc == RV_OK)
+                rc = file_check_printed(err);
+        if (rc == RV_OK || rc == COMMAND_LINE_DONE)
+                return 0;
+        fprintf(stderr, "ranvier %s: %s\n", name, err->sentence);
+        return rv_exit_status(err);
+}
+
 char *command_line_text(const char *name, int argc, char **argv)
 {
         size_t size = strlen(name) + 1;

@@ -36,6 +36,11 @@ enum { COMMAND_LINE_DONE = 1 };
 int command_line_parse(const struct argp *argp, int argc, char **argv, void *input, bool quiet,
                        struct rv_error_info *err);
 
+/* Ends a command: checks that what it printed arrived (file_check_printed), and else, or if it failed, says
+ * so on stderr under its name, which is as in "ranvier NAME". `rc` is what the command returned,
+ * COMMAND_LINE_DONE included. Returns the exit status. */
+int command_line_end(const char *name, int rc, struct rv_error_info *err);
+
 /* Returns the place where a parser that runs under command_line_parse says what is wrong, or NULL if it runs
  * under plain argp_parse. */
 struct rv_error_info *command_line_error(const struct argp_state *state);

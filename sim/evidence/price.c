@@ -406,13 +406,6 @@ static int parse_and_price(int argc, char **argv, struct rv_error_info *err)
 int price_main(int argc, char **argv)
 {
         struct rv_error_info err = {.code = RV_OK};
-        int rc = parse_and_price(argc, argv, &err);
-        if (rc == COMMAND_LINE_DONE)
-                return 0;
-        if (rc == 0)
-                rc = file_check_printed(&err);
-        if (rc == 0)
-                return 0;
-        fprintf(stderr, "ranvier price: %s\n", err.sentence);
-        return rv_exit_status(&err);
+        const int rc = parse_and_price(argc, argv, &err);
+        return command_line_end("price", rc, &err);
 }

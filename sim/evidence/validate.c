@@ -213,13 +213,6 @@ static int parse_and_validate(int argc, char **argv, struct rv_error_info *err)
 int validate_main(int argc, char **argv)
 {
         struct rv_error_info err = {.code = RV_OK};
-        int rc = parse_and_validate(argc, argv, &err);
-        if (rc == COMMAND_LINE_DONE)
-                return 0;
-        if (rc == 0)
-                rc = file_check_printed(&err);
-        if (rc == 0)
-                return 0;
-        fprintf(stderr, "ranvier validate: %s\n", err.sentence);
-        return rv_exit_status(&err);
+        const int rc = parse_and_validate(argc, argv, &err);
+        return command_line_end("validate", rc, &err);
 }

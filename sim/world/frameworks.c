@@ -114,14 +114,7 @@ int frameworks_main(int argc, char **argv)
         const struct argp argp = {NULL, parse_option, "[FRAMEWORK]", documentation, NULL, NULL, NULL};
         const char *name = NULL;
         int rc = command_line_parse(&argp, argc, argv, &name, false, &err);
-        if (rc == COMMAND_LINE_DONE)
-                return 0;
         if (rc == 0)
                 rc = name ? show(name, &err) : list(&err);
-        if (rc == 0)
-                rc = file_check_printed(&err);
-        if (rc == 0)
-                return 0;
-        fprintf(stderr, "ranvier frameworks: %s\n", err.sentence);
-        return rv_exit_status(&err);
+        return command_line_end("frameworks", rc, &err);
 }

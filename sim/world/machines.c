@@ -217,13 +217,7 @@ int machines_main(int argc, char **argv)
         const char *name = NULL;
         struct rv_error_info err = {.code = RV_OK};
         int rc = command_line_parse(&argp, argc, argv, &name, false, &err);
-        if (rc == COMMAND_LINE_DONE)
-                return 0;
         if (rc == 0)
                 rc = name ? print_one(name, &err) : print_all(&err);
-        if (rc == 0)
-                rc = file_check_printed(&err);
-        if (rc)
-                fprintf(stderr, "ranvier machines: %s\n", err.sentence);
-        return rc ? rv_exit_status(&err) : 0;
+        return command_line_end("machines", rc, &err);
 }

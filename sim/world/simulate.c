@@ -676,12 +676,5 @@ int simulate_main(int argc, char **argv)
         int rc = command ? parse_and_simulate(argc, argv, command, &err)
                          : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
         free(command);
-        if (rc == COMMAND_LINE_DONE)
-                return 0;
-        if (rc == 0)
-                rc = file_check_printed(&err);
-        if (rc == 0)
-                return 0;
-        fprintf(stderr, "ranvier simulate: %s\n", err.sentence);
-        return rv_exit_status(&err);
+        return command_line_end("simulate", rc, &err);
 }

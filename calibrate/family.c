@@ -424,15 +424,16 @@ static struct gpt model_beside(const struct gpt *gpt, const struct beside *besid
         return other;
 }
 
-/* Whether a run that nobody asked for can be had: within the limits of models, the memory, and a quarter of
- * the time of a pass. */
+/* Whether a run that nobody asked for can be had: within the limits of models and of the device's kernels,
+ * the memory, and a quarter of the time of a pass. */
 static bool affordable(struct family_run *run, const struct family_room *room)
 {
         struct rv_error_info ignored;
         struct memory_bytes bytes;
         int64_t needed, there;
         if (gpt_check(&run->gpt, &ignored) != RV_OK ||
-            gpt_check_length(&run->gpt, run->plan.work.seq_len, &ignored) != RV_OK)
+            gpt_check_length(&run->gpt, run->plan.work.seq_len, &ignored) != RV_OK ||
+            (room->widest_head > 0 && gpt_head_size(&run->gpt) > room->widest_head))
                 return false;
         defer(run);
         memory_stage(&run->gpt, &run->stage, &run->plan, &bytes);

@@ -87,6 +87,8 @@ struct family_room {
         int64_t all_bytes;
         /* Floating-point operations of a forward and backward pass; a larger model is cut to fewer blocks. */
         double flops;
+        /* The most columns of a head that the device's attention has kernels for; 0: any. */
+        int widest_head;
 };
 
 /* Return a run's kernels, and how many in `count`; the caller frees the array. family_pass: those of its

@@ -494,7 +494,7 @@ static int find_room_of_cpu(struct session *s, struct rv_error_info *err)
         device->ops->close(device);
         snprintf(s->device.name, sizeof s->device.name, "cpu");
         s->device_memory_bytes = all / s->request.ranks;
-        s->room = (struct family_room){{share, share}, share, s->effort->pass_flops};
+        s->room = (struct family_room){{share, share}, share, s->effort->pass_flops, 0};
         return RV_OK;
 }
 
@@ -515,7 +515,8 @@ static int find_room_of_gpu(struct session *s, struct rv_error_info *err)
         s->room = (struct family_room){
                 .bytes = {[MEMORY_DEVICE] = s->device_memory_bytes,
                           [MEMORY_HOST] = device_cpu_memory_bytes() / 4 / s->request.ranks},
-                .flops = s->effort->pass_flops};
+                .flops = s->effort->pass_flops,
+                .widest_head = device->widest_head};
         device->ops->close(device);
         return RV_OK;
 }

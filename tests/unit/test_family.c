@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 static const int64_t BUCKET = 5000;
-static const struct family_room PLENTY = {{INT64_C(1) << 40, INT64_C(1) << 40}, 0, 2e11};
+static const struct family_room PLENTY = {{INT64_C(1) << 40, INT64_C(1) << 40}, 0, 2e11, 0};
 
 static struct request request_of(bool fp32, bool mixed, bool offload)
 {
@@ -205,6 +205,39 @@ static void what_is_not_asked_for_is_not_measured(void **state)
         }
 }
 
+/* Half, one and a half times and twice as wide; and heads twice as wide, where the device has kernels for
+ * them. */
+static void models_beside_the_family_are_run(void **state)
+{
+        (void)state;
+        const struct request request = request_of(true, false, false);
+        struct family family = family_of(&request), narrow;
+        const int first = family.run_count - FAMILY_BESIDES, widths[] = {8, 24, 32, 16},
+                  heads[] = {8, 8, 8, 16};
+        assert_true(first > 0);
+        for (int i = 0; i < FAMILY_BESIDES; i++) {
+                const struct family_run *run = &family.runs[first + i];
+                assert_int_equal(run->gpt.n_embd, widths[i]);
+                assert_int_equal(gpt_head_size(&run->gpt), heads[i]);
+                assert_int_equal(run->gpt.n_layer, 2);
+                assert_int_equal(run->optimizer_count, 1);
+                assert_int_equal(run->optimizers->parameters, partition_parameters(&run->gpt, &run->stage));
+        }
+        struct family_room room = PLENTY;
+        struct rv_error_info err = {0};
+        room.widest_head = 8;
+        assert_int_equal(family_init(&narrow, &request, &room, &err), RV_OK);
+        assert_int_equal(narrow.run_count, family.run_count - 1);
+        assert_int_equal(narrow.kernel_count,
+                         family.kernel_count); /* no plan has the kernels of models beside */
+        family_free(&narrow);
+        room.flops = 1; /* no time for any of them */
+        assert_int_equal(family_init(&narrow, &request, &room, &err), RV_OK);
+        assert_int_equal(narrow.run_count, first);
+        family_free(&narrow);
+        family_free(&family);
+}
+
 /* A remainder that is a hundredth less than a measured size, or nearer, is between points. */
 static bool phase_covers(const struct family_phase *phase, int64_t parameters)
 {
@@ -254,7 +287,7 @@ static void a_phase_that_does_not_fit_is_refused_with_the_cure(void **state)
         request.bucket_parameters = INT64_C(1) << 40;
         struct family family;
         struct rv_error_info err = {0};
-        const struct family_room little = {{1 << 20, 1 << 20}, 1 << 20, 2e11};
+        const struct family_room little = {{1 << 20, 1 << 20}, 1 << 20, 2e11, 0};
         assert_int_equal(family_init(&family, &request, &little, &err), RV_EPLAN);
         if (!strstr(err.sentence, "a smaller --bucket-params needs less"))
                 fail_msg("%s", err.sentence);
@@ -266,6 +299,7 @@ int main(void)
                 cmocka_unit_test(every_kernel_of_every_plan_is_measured_recomputed_or_not),
                 cmocka_unit_test(every_kernel_of_ranks_with_parts_of_sequences_is_measured),
                 cmocka_unit_test(what_is_not_asked_for_is_not_measured),
+                cmocka_unit_test(models_beside_the_family_are_run),
                 cmocka_unit_test(every_offloaded_update_lies_among_the_measured_ones),
                 cmocka_unit_test(a_phase_that_does_not_fit_is_refused_with_the_cure),
         };

@@ -221,7 +221,7 @@ static struct way way_of(const struct request *request, const struct gpt *gpt, i
 
 static struct stage split_stage(const struct stage *whole, struct way way)
 {
-        const struct stage experts = partition_experts(whole, way.expert_ranks, 0);
+        const struct stage experts = partition_experts(whole, way.expert_ranks, 0, false);
         return partition_shard(&experts, way.shards, 0);
 }
 

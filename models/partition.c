@@ -70,13 +70,19 @@ static int place_y(const struct stage *stage)
         return stage->shard / along_x(stage) % along_y(stage);
 }
 
-struct stage partition_experts(const struct stage *stage, int ranks, int rank)
+struct stage partition_experts(const struct stage *stage, int ranks, int rank, bool whole)
 {
         assert(ranks >= 1 && 0 <= rank && rank < ranks);
         struct stage part = *stage;
         part.expert_ranks = ranks;
         part.expert_rank = rank;
+        part.whole_experts = whole;
         return part;
+}
+
+int partition_expert_replica(const struct stage *stage)
+{
+        return stage->whole_experts ? stage->expert_rank / stage->shards : stage->expert_rank;
 }
 
 /* Over how many ranks. */
@@ -186,6 +192,7 @@ struct stage partition_chunk(const struct stage *stage, int chunk)
                 .shards_z = stage->shards_z,
                 .expert_ranks = stage->expert_ranks,
                 .expert_rank = stage->expert_rank,
+                .whole_experts = stage->whole_experts,
                 .context_rank = stage->context_rank,
         };
 }
@@ -290,15 +297,23 @@ static int part_of(int whole, int shards)
         return (whole + shards - 1) / shards;
 }
 
+/* Over how many shards, of those along y, a tensor's rows or columns are split. */
+static int parts_along_y(const struct program_tensor *whole, const struct stage *stage,
+                         enum tensor_split split)
+{
+        const bool unsplit = whole->copies > 1 && stage->whole_experts;
+        return whole->split == split && !unsplit ? along_y(stage) : 1;
+}
+
 static int rows_of(const struct program_tensor *whole, const struct stage *stage)
 {
-        const int y = whole->split == TENSOR_ROWS ? along_y(stage) : 1;
+        const int y = parts_along_y(whole, stage, TENSOR_ROWS);
         return part_of(whole->rows, y * (whole->split_x == TENSOR_ROWS ? along_x(stage) : 1));
 }
 
 static int cols_of(const struct program_tensor *whole, const struct stage *stage)
 {
-        const int y = whole->split == TENSOR_COLS ? along_y(stage) : 1;
+        const int y = parts_along_y(whole, stage, TENSOR_COLS);
         return part_of(whole->cols, y * (whole->split_x == TENSOR_COLS ? along_x(stage) : 1));
 }
 
@@ -351,7 +366,7 @@ static void add(struct list *list, const struct program_tensor *whole, const cha
         tensor->whole.rows = whole->rows;
         tensor->whole.cols = whole->cols;
         tensor->whole.parts = whole->parts;
-        if (whole->split != TENSOR_WHOLE)
+        if (parts_along_y(whole, list->stage, whole->split) > 1)
                 tensor->whole.first = (whole->split == TENSOR_COLS ? tensor->cols : tensor->rows) /
                                       whole->parts * place_y(list->stage);
         snprintf(tensor->name, sizeof tensor->name, "%s", name);

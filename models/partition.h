@@ -28,6 +28,7 @@ struct stage {
         /* It has the experts of rank `expert_rank` of `expert_ranks`, over which those of each layer are
          * spread; 0 of 0 or 1: all of them. */
         int expert_ranks, expert_rank;
+        bool whole_experts; /* which shards do not split: then these ranks are those of all shards */
         /* Which of the ranks it is that have parts of the same sequences: of cp it has pieces `context_rank`
          * and 2 cp - 1 - context_rank of 2 cp. */
         int context_rank;
@@ -56,8 +57,12 @@ struct stage partition_shard(const struct stage *stage, int shards, int shard);
 struct stage partition_grid(const struct stage *stage, int x, int y, int z, int shard);
 
 /* Returns a stage with one of `ranks` parts of each layer's experts, which ranks must divide
- * (gpt_check_experts), and all else. */
-struct stage partition_experts(const struct stage *stage, int ranks, int rank);
+ * (gpt_check_experts), and all else. `whole`: shards do not split experts; then the ranks are those of all
+ * shards, rank `shard` + shards x `replica`, and must be a multiple of the shards. */
+struct stage partition_experts(const struct stage *stage, int ranks, int rank, bool whole);
+
+/* Returns which of the replicas that have a layer's experts together the stage is of. */
+int partition_expert_replica(const struct stage *stage);
 
 /* Returns how many elements of the flat buffer are experts' that are spread over ranks: its first ones. A
  * stage whose experts are not spread has them among the tensors of their layers, and this is 0. */

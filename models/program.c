@@ -434,7 +434,7 @@ static int expert_matrices(struct program *p, const struct program_experts *e, i
                            const int64_t extent[], int count, const struct linear_piece pieces[],
                            enum tensor_init init)
 {
-        const int first = p->tensor_count, split = 2;
+        const int first = p->tensor_count, split = p->whole_experts ? STATE_WHOLE : 2;
         const int w = parameter(p, extent,
                                 (struct parameter){pieces[0].name, "weight", axes, axes - 1, split, init, 0});
         p->tensors[first].parts = 1; /* an expert's own, of which shards have equal parts */
@@ -451,8 +451,9 @@ static int rows_of_experts(struct program *p, const struct program_experts *e, c
                            const int64_t extent[])
 {
         const int64_t own = e->count / p->expert_ranks, most = own < e->chosen ? own : e->chosen;
-        const int64_t all = p->expert_ranks * extent[0] * extent[1] * most;
-        const double wanted = ceil(p->expert_capacity * (double)(extent[0] * extent[1] * extent[2]));
+        const int64_t tokens = extent[0] * extent[1] / (p->whole_experts ? p->shards : 1);
+        const int64_t all = p->expert_ranks * tokens * most;
+        const double wanted = ceil(p->expert_capacity * (double)(tokens * extent[2]));
         const int value = activation(p, name, axes, extent);
         if (p->expert_ranks > 1)
                 p->values[value].capacity = wanted > 0 && wanted < (double)all ? (int64_t)wanted : all;

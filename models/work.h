@@ -45,6 +45,9 @@ struct work {
         enum grid_overlap grid_overlap;
         /* The number of ranks over which the experts of a layer are spread; 0 stands for 1. */
         int ep;
+        /* Then: experts are not split over shards, and these ranks are of all shards and replicas. Sequence
+         * parallel shards send what rows they have. */
+        bool whole_experts;
         /* Then: memory for the rows of a rank's experts, as a multiple of an even share of them; 0: for all
          * that may come. */
         double expert_capacity;

@@ -32,6 +32,7 @@ static void derive(struct program *program, enum layer layer, const struct gpt *
                       work->expert_capacity, work_context_ranks(work), work->cp_gathers);
         program->shards_x = x;
         program->shards_z = z;
+        program->whole_experts = work->whole_experts;
         program->pieces = work->tp_overlap > 1 ? work->tp_overlap : 1;
         program->wide_gradients = work->wide_gradients;
         family_build(program, layer, gpt, work);
@@ -370,10 +371,10 @@ static bool same_work(const struct work *a, const struct work *b)
                a->scaling == b->scaling && a->real_bytes == b->real_bytes && a->recompute == b->recompute &&
                a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
                a->tp_overlap == b->tp_overlap && work_expert_ranks(a) == work_expert_ranks(b) &&
-               a->expert_capacity == b->expert_capacity && work_context_ranks(a) == work_context_ranks(b) &&
-               a->cp_gathers == b->cp_gathers && work_shards_x(a) == work_shards_x(b) &&
-               work_shards_z(a) == work_shards_z(b) && a->grid_overlap == b->grid_overlap &&
-               a->logits_bytes == b->logits_bytes;
+               a->whole_experts == b->whole_experts && a->expert_capacity == b->expert_capacity &&
+               work_context_ranks(a) == work_context_ranks(b) && a->cp_gathers == b->cp_gathers &&
+               work_shards_x(a) == work_shards_x(b) && work_shards_z(a) == work_shards_z(b) &&
+               a->grid_overlap == b->grid_overlap && a->logits_bytes == b->logits_bytes;
 }
 
 const struct workload *workloads_get(struct workloads *table, const struct gpt *gpt, const struct work *work,
@@ -598,7 +599,7 @@ struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, en
                 counted -= partition_embedding(gpt, stage);
         if (stage->shard > 0)
                 counted -= partition_replicated(gpt, stage, NULL);
-        if (stage->expert_rank > 0)
+        if (partition_expert_replica(stage) > 0)
                 counted = partition_expert_parameters(gpt, stage);
         return (struct kernel){
                 .kind = KERNEL_SQUARED_NORM, .dtype = (unsigned char)dtype, .batch = 1, .m = counted};

@@ -355,6 +355,11 @@ static inline bool kernel_of_experts(enum kernel_kind kind)
 {
         return kind >= KERNEL_EXPERT_COUNTS && kind <= KERNEL_EXPERT_COMBINE;
 }
+/* Whether it is a kernel of a mixture's layer, between the router's logits and what comes back. */
+static inline bool kernel_of_mixture(enum kernel_kind kind)
+{
+        return kind >= KERNEL_ROUTE && kind <= KERNEL_WEIGHTED_SWIGLU_BACKWARD;
+}
 /* Whether it is one of the ranks that have parts of the same sequences. */
 static inline bool kernel_of_context(enum kernel_kind kind)
 {

@@ -34,12 +34,20 @@ static bool is_whole_parameter(const struct program *p, int value)
         return p->values[value].role == ROLE_PARAMETER && p->values[value].state == STATE_WHOLE;
 }
 
+/* Whether it is a step of a mixture whose experts shards do not split: each sends what rows it has. */
+static bool is_of_whole_experts(const struct program *p, const struct step *step)
+{
+        return p->whole_experts && (kernel_of_mixture(step->kind) || kernel_of_experts(step->kind));
+}
+
 /* Whether a step can work on some rows of tokens alone: by its kind, and products with weights that all
  * shards have. What works on heads has all of the rows, as attention has: of rotary positions it matters
  * which they are. */
 static bool works_on_rows(const struct program *p, const struct step *step)
 {
         const struct kernel_descriptor *kind = kernel_descriptor(step->kind);
+        if (is_of_whole_experts(p, step))
+                return true;
         if (step->kind == KERNEL_MATMUL)
                 return is_whole_parameter(p, step->view[1].value) ||
                        is_whole_parameter(p, step->view[2].value);
@@ -183,6 +191,14 @@ static int product_of_rows_state(const struct value *made)
         return made->role == ROLE_GRADIENT ? STATE_PARTIAL : STATE_ROWS;
 }
 
+/* Of a mixture whose experts are not split, what has rows of tokens. An expert's gradient is no part of a sum
+ * of shards', and where its rows end each shard knows for itself. */
+static int whole_experts_state(const struct value *made)
+{
+        enum { ROWS_AXES = 3 }; /* (B,T,...), of chosen experts, their columns, or both */
+        return made->role != ROLE_GRADIENT && made->axes >= ROWS_AXES ? STATE_ROWS : STATE_WHOLE;
+}
+
 static const struct view *operand_view(const struct step *step, enum operand_extent one,
                                        enum operand_extent other)
 {
@@ -197,7 +213,9 @@ static void set_states(struct program *p, enum along along, const struct step *s
                         continue;
                 const struct value *value = &p->values[step->view[i].value];
                 int *state = state_at(p, along, step->view[i].value);
-                if (kernel_descriptor(step->kind)->split == SPLIT_HEADS)
+                if (is_of_whole_experts(p, step))
+                        *state = whole_experts_state(value);
+                else if (kernel_descriptor(step->kind)->split == SPLIT_HEADS)
                         *state = heads_state(p, along, step, i);
                 else if (step->kind == KERNEL_EMBEDDING)
                         *state = embedding_state(p, along, step);

@@ -168,8 +168,8 @@ static int group_members(const struct paper *paper, const struct member *of, enu
                         members[count++] = i * pp + of->stage;
                 break;
         case GROUP_EXPERT_DATA:
-                for (int i = me / pp % plan_expert_ranks(&paper->plan); i < paper->replicas;
-                     i += plan_expert_ranks(&paper->plan))
+                for (int i = me / pp % plan_expert_replicas(&paper->plan); i < paper->replicas;
+                     i += plan_expert_replicas(&paper->plan))
                         members[count++] = i * pp + of->stage;
                 break;
         case GROUP_SHARERS:

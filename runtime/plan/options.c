@@ -132,8 +132,7 @@ static int check_split(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
-/* Parts of sequences: two pieces of equal lengths a rank, and no loss that needs all tokens of a micro-batch.
- */
+/* Parts of sequences: two pieces of equal lengths a rank. */
 static int check_context(const struct options *o, struct rv_error_info *err)
 {
         if (o->cp <= 1)
@@ -142,11 +141,6 @@ static int check_context(const struct options *o, struct rv_error_info *err)
                 return rv_fail(err, RV_EPLAN,
                                "--cp %d takes each sequence in %d pieces, which do not divide --seq-len %d",
                                o->cp, 2 * o->cp, o->seq_len);
-        if (o->gpt.balance_loss > 0)
-                return rv_fail(err, RV_ENOTBUILT,
-                               "--cp %d with the balancing loss of %s's router, which is of all tokens of a "
-                               "micro-batch, is not built yet",
-                               o->cp, o->gpt.name);
         return 0;
 }
 
@@ -185,6 +179,44 @@ static int check_shard_grid(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
+/* --etp 1: experts are spread over the shards of E / T replicas, whose ranks must follow each other. */
+static int check_whole_experts(const struct options *o, struct rv_error_info *err)
+{
+        const int replicas = options_replicas(o);
+        if (o->etp > 1 && o->etp != o->tp)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--etp %d: 1 was expected (experts are whole), or %d, --tp (they are split as all "
+                        "else is)",
+                        o->etp, o->tp);
+        if (o->etp == 1 && o->tp > 1 && o->ep == 1)
+                return rv_fail(err, RV_EPLAN,
+                               "--etp 1 with --tp %d spreads whole experts over the shards: it needs --ep, a "
+                               "multiple of %d",
+                               o->tp, o->tp);
+        if (!options_whole_experts(o))
+                return 0;
+        if (o->ep % o->tp || replicas % (o->ep / o->tp))
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--ep %d with --etp 1 spreads experts over the %d shards of --tp and over "
+                        "replicas, of which there are %d: a multiple of %d that divides %lld was expected",
+                        o->ep, o->tp, replicas, o->tp, (long long)o->tp * replicas);
+        if (!o->sequence_parallel)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--etp 1 with --tp %d: shards send rows of their own to the experts, so it needs "
+                        "--sequence-parallel",
+                        o->tp);
+        if (o->pp > 1 && o->ep > o->tp && o->order != ORDER_REPLICAS)
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--etp 1 with --ep %d above --tp %d and with --pp %d: the ranks of an all-to-all "
+                        "must follow each other, so it needs --order replicas",
+                        o->ep, o->tp, o->pp);
+        return 0;
+}
+
 int options_check(struct options *o, int ranks, struct rv_error_info *err)
 {
         char text[GRID_TEXT];
@@ -198,7 +230,10 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                 rc = gpt_check_experts(&o->gpt, o->ep, err);
         if (rc)
                 return rc;
-        if (options_replicas(o) % o->ep)
+        rc = check_whole_experts(o, err);
+        if (rc)
+                return rc;
+        if (!options_whole_experts(o) && options_replicas(o) % o->ep)
                 return rv_fail(err, RV_EPLAN,
                                o->cp > 1
                                        ? "--ep %d does not divide --dp %d x --cp %d: experts are spread over "
@@ -320,6 +355,7 @@ struct work options_work(const struct options *o)
                 .tp_x = o->tp_x,
                 .tp_z = o->tp_z,
                 .ep = o->ep,
+                .whole_experts = options_whole_experts(o),
                 .cp = o->cp,
                 .cp_gathers = o->cp_exchange == CONTEXT_ALL_GATHER,
                 .expert_capacity = o->expert_capacity,
@@ -354,7 +390,7 @@ struct stage options_stage(const struct options *o, int index)
                 const int last = o->split > 0 ? o->split : workload_balanced(&o->gpt, &work, o->pp);
                 whole = partition_split(&o->gpt, o->pp, last, index);
         }
-        whole = partition_experts(&whole, o->ep, 0);
+        whole = partition_experts(&whole, o->ep, 0, options_whole_experts(o));
         return shard_of(o, &whole, 0);
 }
 
@@ -370,6 +406,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .tp_x = o->tp_x,
                 .tp_z = o->tp_z,
                 .ep = o->ep,
+                .whole_experts = options_whole_experts(o),
                 .cp = o->cp,
                 .order = o->order,
                 .virtual_stages = o->virtual_stages,

@@ -52,8 +52,9 @@ struct options {
         bool precision_given;       /* else train takes fp32, and a prediction takes its profile's */
         bool offload; /* master parameters and moments are in host memory; needs 16-bit tensors */
         enum recompute recompute;
-        int ep; /* over so many replicas the experts of a layer are spread; divides dp */
-        int cp; /* replicas that have parts of the same sequences, beside the dp that have their own; 0: 1 */
+        int ep;  /* over so many replicas the experts of a layer are spread; divides dp */
+        int etp; /* over so many shards an expert is split: 1, or tp, which 0 stands for */
+        int cp;  /* replicas that have parts of the same sequences, beside the dp that have their own; 0: 1 */
         enum context_exchange cp_exchange; /* how these exchange keys and values */
         double expert_capacity; /* memory for so many times an even share of rows; 0: for all that may come */
         struct routing routing; /* how a prediction's tokens spread over experts */
@@ -119,6 +120,12 @@ static inline int options_context_ranks(const struct options *options)
 static inline int options_replicas(const struct options *options)
 {
         return options->dp * options_context_ranks(options);
+}
+
+/* Whether experts are spread over shards and replicas, and not split over shards. */
+static inline bool options_whole_experts(const struct options *options)
+{
+        return options->etp == 1 && options->tp > 1 && options->ep > 1;
 }
 
 /* Return how many shards of a stage lie along the axes of their grid; those that are no grid lie along y. */

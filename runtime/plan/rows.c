@@ -494,6 +494,12 @@ static const struct flag flags[] = {
                     .sentence = "--overlap-allreduce with --ep above 1 is not built yet"},
                    {{{"ep", ABOVE, 1}, {"zero", IS, 2}}, .code = RV_ENOTBUILT,
                     .sentence = "{zero} with --ep above 1 is not built yet: --zero 3 and --zero 1 are"})},
+        {.name = "etp", .argument = "T", .scope = FLAG_OF_ONE, AT(STORE_INT, etp), FROM(1, LARGEST_GRID),
+         .report = REPORT_IF_SET,
+         .help = "With --ep and --tp: over how many shards an expert is split: as all else (default), or 1: experts are "
+                 "whole, and spread over the shards of E / tp replicas, so E counts shards too (Megatron-LM's "
+                 "expert-tensor-parallel-size). Needs --sequence-parallel",
+         .sweep = SWEEP_FIXED},
         {.name = "cp", .argument = "C", .scope = FLAG_OF_ONE, AT(STORE_INT, cp), FROM(1, PROGRAM_CONTEXT_RANKS),
          .propose = propose_context,
          .help = "Context parallelism: over how many ranks each sequence is spread (default 1), D x C replicas in all; "

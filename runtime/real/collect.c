@@ -115,18 +115,20 @@ static void read_tensor(struct net *net, const struct plan *plan, struct nn_stag
 }
 
 /* The part of a tensor that one shard has, in `parts`, room for all of a stage's; and the first replica that
- * has it, which of an expert need not be 0. */
+ * has it, which of an expert need not be 0. NULL: an expert that shards do not split is another shard's. */
 static const struct tensor *part_of(const struct plan *plan, const struct gpt *gpt, const struct stage *stage,
                                     int shard, uint32_t id, struct tensor *parts, int *replica)
 {
-        const struct tensor *found = NULL;
-        for (*replica = 0; !found; ++*replica) {
-                const struct stage experts = partition_experts(stage, plan_expert_ranks(plan), *replica);
-                const struct stage part = partition_shard(&experts, stage->shards, shard);
-                found = find_tensor(parts, partition_tensors(gpt, &part, parts), id);
+        for (*replica = 0; *replica < plan_expert_replicas(plan); ++*replica) {
+                const struct stage split = partition_shard(stage, stage->shards, shard);
+                const int rank = plan->whole_experts ? *replica * stage->shards + shard : *replica;
+                const struct stage part =
+                        partition_experts(&split, plan_expert_ranks(plan), rank, plan->whole_experts);
+                const struct tensor *found = find_tensor(parts, partition_tensors(gpt, &part, parts), id);
+                if (found)
+                        return found;
         }
-        --*replica;
-        return found;
+        return NULL;
 }
 
 /* Whether this rank reads the part: the one rank that sends it does, and all that share it. */
@@ -135,7 +137,7 @@ static bool takes_part(const struct plan *plan, const struct nn_stage *nn, int r
         const int mine = plan_replica(plan, rank);
         if (!is_shared(nn))
                 return mine == replica;
-        return !expert || mine % plan_expert_ranks(plan) == replica;
+        return !expert || mine % plan_expert_replicas(plan) == replica;
 }
 
 /* A tensor of which each shard has a part, put together on rank 0. `has`: this rank is one of those that have
@@ -148,6 +150,8 @@ static void gather_tensor(struct net *net, const struct plan *plan, const struct
         for (int shard = 0; parts && shard < stage->shards; shard++) {
                 int replica;
                 const struct tensor *t = part_of(plan, &nn->gpt, stage, shard, id, parts, &replica);
+                if (!t)
+                        continue;
                 const int from = plan_rank(plan, replica, stage->index % plan->pp, shard);
                 const bool reads = has && plan_shard(plan, net->rank) == shard &&
                                    takes_part(plan, nn, net->rank, t->expert, replica);
@@ -181,7 +185,7 @@ static int append_stage(struct net *net, const struct plan *plan, const struct s
                         struct rv_error_info *err)
 {
         const struct gpt *gpt = &nn->gpt;
-        const struct stage all = partition_experts(stage, 1, 0), whole = partition_shard(&all, 1, 0);
+        const struct stage all = partition_experts(stage, 1, 0, false), whole = partition_shard(&all, 1, 0);
         int count = partition_tensors(gpt, &whole, NULL), rc = 0;
         struct tensor *tensors = calloc((size_t)count, sizeof *tensors);
         if (!tensors)
@@ -210,7 +214,7 @@ int collect_checkpoint(struct net *net, const struct options *options, struct nn
         struct checkpoint_training training = {
                 .step = step, .seq_len = nn->plan.work.seq_len * work_context_ranks(&nn->plan.work)};
         const struct plan grid = options_plan(options, false), *plan = &grid;
-        const bool reads = is_shared(nn) || plan_replica(plan, net->rank) < plan_expert_ranks(plan);
+        const bool reads = is_shared(nn) || plan_replica(plan, net->rank) < plan_expert_replicas(plan);
         const int stage_of_mine = reads ? plan_stage(plan, net->rank) : -1;
         int rc = 0;
         nn->device->ops->synchronize(nn->device);

@@ -479,7 +479,7 @@ static bool counted_elsewhere(const struct plan *plan, int rank)
         if (plan->zero == 1 && !plan_hybrid(plan))
                 return false;
         return plan_replica(plan, rank) >=
-               (plan->zero >= 1 ? plan_share_ranks(plan) : plan_expert_ranks(plan));
+               (plan->zero >= 1 ? plan_share_ranks(plan) : plan_expert_replicas(plan));
 }
 
 static void issue_collective(struct driver_real *d, const struct op *op)

@@ -292,6 +292,11 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         if (rc == 0 && s->plan.cp > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
                 return rv_fail(err, RV_ENOTBUILT, "--cp %d --device cuda is not built yet; --device cpu is",
                                s->plan.cp);
+        if (rc == 0 && s->plan.gpt.balance_loss > 0 && (s->plan.cp > 1 || options_whole_experts(&s->plan)))
+                return rv_fail(err, RV_ENOTBUILT,
+                               "%s with the balancing loss of %s's router, which is of all tokens of a "
+                               "micro-batch, is not built yet for training; predictions are",
+                               s->plan.cp > 1 ? "--cp" : "--etp 1", s->plan.gpt.name);
         if (rc == 0 && s->plan.format != FORMAT_STORED)
                 return rv_fail(err, RV_ENOTBUILT,
                                "--precision %s is for predictions, and not built for training; bf16 is",

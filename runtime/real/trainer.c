@@ -227,7 +227,7 @@ static int compare_checksums(const struct plan *plan, uint64_t (*checksums)[LOAD
 {
         for (int rank = 0; rank < plan->pp * plan->dp * plan->tp; rank++)
                 for (int of = 0; of < LOAD_CHECKSUMS; of++) {
-                        const int replica = of ? plan_replica(plan, rank) % plan_expert_ranks(plan) : 0;
+                        const int replica = of ? plan_replica(plan, rank) % plan_expert_replicas(plan) : 0;
                         const int first =
                                 plan_rank(plan, replica, plan_stage(plan, rank), plan_shard(plan, rank));
                         if (checksums[rank][of] != checksums[first][of])
@@ -264,7 +264,8 @@ int trainer_open(struct trainer *t, struct rv_error_info *err)
         trace_init(&t->trace);
         struct stage first = options_stage(o, plan_stage(&t->plan, t->net->rank));
         struct stage stage = partition_shard(&first, o->tp, plan_shard(&t->plan, t->net->rank));
-        stage = partition_experts(&stage, o->ep, plan_replica(&t->plan, t->net->rank) % o->ep);
+        stage = partition_experts(&stage, o->ep, plan_group(&t->plan, t->net->rank, GROUP_EXPERTS).index,
+                                  t->plan.whole_experts);
         struct memory_plan memory = options_memory(o, stage.index);
         stage.context_rank = plan_group(&t->plan, t->net->rank, GROUP_CONTEXT).index;
         t->nn = nn_open(t->device, &o->gpt, &stage, &memory, true, err);

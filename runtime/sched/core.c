@@ -20,7 +20,7 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         assert(plan->bucket_parameters >= 1 && plan->allreduce_buckets >= 1 && part->parameters >= 1);
         assert(plan->mixed || !plan->offload);
         assert(plan->zero == 3 || !plan->offload_parameters);
-        assert(plan->dp % plan_expert_ranks(plan) == 0 && plan->dp % plan_context_ranks(plan) == 0);
+        assert(plan->dp % plan_expert_replicas(plan) == 0 && plan->dp % plan_context_ranks(plan) == 0);
         assert(plan->dp % plan_share_ranks(plan) == 0 && (plan->zero >= 1 || !plan_hybrid(plan)));
         assert(plan->ep <= 1 || !plan_hybrid(plan));
         assert(plan->policy == POLICY_INTERLEAVED ? plan->micro_batches % plan->pp == 0

@@ -63,8 +63,11 @@ struct plan {
          * 1: they lie in a row, along y. */
         int tp_x, tp_z;
         /* Over how many replicas the experts of a layer are spread, those of neighbouring numbers; it divides
-         * dp. 1, or 0: each replica has them all. */
+         * dp. 1, or 0: each replica has them all. `whole_experts`: shards do not split experts, which are
+         * spread over the tp shards of ep / tp replicas; tp divides ep, and ep / tp divides dp. Then the
+         * ranks of a stage follow each other, or ep is tp. */
         int ep;
+        bool whole_experts;
         /* How many replicas have parts of the same sequences, those of neighbouring numbers; it divides dp,
          * and so dp / cp of them have sequences of their own. 1, or 0: each has. */
         int cp;
@@ -207,10 +210,14 @@ static inline int64_t plan_share(const struct plan *plan, int64_t count)
 struct plan_range {
         int64_t begin, count;
 };
-/* Returns over how many replicas experts are spread, at least 1. */
+/* Returns over how many ranks experts are spread, at least 1; and of how many replicas these are. */
 static inline int plan_expert_ranks(const struct plan *plan)
 {
         return plan->ep > 1 ? plan->ep : 1;
+}
+static inline int plan_expert_replicas(const struct plan *plan)
+{
+        return plan->whole_experts ? plan->ep / plan->tp : plan_expert_ranks(plan);
 }
 
 /* Returns how many replicas have parts of the same sequences, at least 1. */
@@ -286,14 +293,15 @@ static inline int plan_previous_rank(const struct plan *plan, int rank)
         return rank + (previous - stage) * plan_stride(plan, GRID_STAGES);
 }
 
-/* The kinds of groups that have collectives. In the first two kinds all members have the same shard index. */
+/* The kinds of groups that have collectives. Members have the same shard index, but for those of shards, of
+ * whole experts and of all ranks. */
 enum op_group {
         GROUP_EMBEDDING,   /* first and last stage of one pipeline */
         GROUP_DATA,        /* the same stage of all pipelines */
         GROUP_TENSOR,      /* the shards of one stage of one pipeline; of a grid those along y */
         GROUP_TENSOR_X,    /* of a grid those along x, */
         GROUP_TENSOR_Z,    /* and those along z */
-        GROUP_EXPERTS,     /* the replicas of a stage that have all of its experts together */
+        GROUP_EXPERTS,     /* the ranks of a stage that have all of its experts together */
         GROUP_EXPERT_DATA, /* the replicas of a stage that have the same experts */
         GROUP_CONTEXT,     /* the replicas of a stage that have parts of the same sequences */
         GROUP_SHARERS,     /* hybrid shards: the replicas of a stage that have all shares together */
@@ -339,6 +347,15 @@ static inline struct plan_group plan_shards_along(const struct plan *plan, struc
         return (struct plan_group){all.first + (all.index - index * stride) * all.stride, stride * all.stride,
                                    size, index};
 }
+/* Returns the ranks that have a stage's experts together, of the replicas `along` which they are spread. */
+static inline struct plan_group plan_experts_of(const struct plan *plan, int rank, struct plan_group along)
+{
+        const struct plan_group replicas = plan_neighbours(along, plan_expert_replicas(plan));
+        const int shard = plan_shard(plan, rank);
+        if (!plan->whole_experts)
+                return replicas;
+        return (struct plan_group){replicas.first - shard, 1, plan->ep, replicas.index * plan->tp + shard};
+}
 static inline bool plan_group_of_shards(enum op_group kind)
 {
         return kind >= GROUP_TENSOR && kind <= GROUP_TENSOR_Z;
@@ -357,12 +374,12 @@ static inline struct plan_group plan_group(const struct plan *plan, int rank, en
         if (plan_group_of_shards(kind))
                 return plan_shards_along(plan, along, kind);
         if (kind == GROUP_EXPERTS)
-                return plan_neighbours(along, plan_expert_ranks(plan));
+                return plan_experts_of(plan, rank, along);
         if (kind == GROUP_CONTEXT)
                 return plan_neighbours(along, plan_context_ranks(plan));
         if (kind == GROUP_SHARERS)
                 return plan_neighbours(along, plan_share_ranks(plan));
-        const int apart = kind == GROUP_SHARE_DATA ? plan_share_ranks(plan) : plan_expert_ranks(plan);
+        const int apart = kind == GROUP_SHARE_DATA ? plan_share_ranks(plan) : plan_expert_replicas(plan);
         const int within = along.index % apart;
         if (kind == GROUP_EXPERT_DATA || kind == GROUP_SHARE_DATA)
                 return (struct plan_group){along.first + within * stride, apart * stride, along.size / apart,
@@ -376,13 +393,13 @@ static inline struct plan_group plan_group(const struct plan *plan, int rank, en
  * they are, and which of them `replica` is. */
 static inline int plan_sharers(const struct plan *plan, enum op_group group)
 {
-        return group == GROUP_EXPERT_DATA ? plan->dp / plan_expert_ranks(plan)
+        return group == GROUP_EXPERT_DATA ? plan->dp / plan_expert_replicas(plan)
                : group == GROUP_SHARERS   ? plan_share_ranks(plan)
                                           : plan->dp;
 }
 static inline int plan_sharer(const struct plan *plan, enum op_group group, int replica)
 {
-        return group == GROUP_EXPERT_DATA ? replica / plan_expert_ranks(plan)
+        return group == GROUP_EXPERT_DATA ? replica / plan_expert_replicas(plan)
                : group == GROUP_SHARERS   ? replica % plan_share_ranks(plan)
                                           : replica;
 }

@@ -287,11 +287,10 @@ static void check_numbers(struct table_row *row)
                        "it contradicts itself: tp %lld x pp %lld x cp %lld x dp %lld is not its %lld GPUs",
                        (long long)row->sizes[GRID_SHARDS], (long long)row->sizes[GRID_STAGES],
                        (long long)context, (long long)row->sizes[GRID_REPLICAS], (long long)row->gpus);
-        else if (row->experts_over > row->sizes[GRID_REPLICAS] * context)
-                refuse(row,
-                       "ep %lld of %lld replicas: experts that are spread over tensor shards too are not "
-                       "built",
-                       (long long)row->experts_over, (long long)(row->sizes[GRID_REPLICAS] * context));
+        else if (row->experts_over > row->sizes[GRID_REPLICAS] * context * row->sizes[GRID_SHARDS])
+                refuse(row, "it contradicts itself: ep %lld of %lld replicas of %lld shards",
+                       (long long)row->experts_over, (long long)(row->sizes[GRID_REPLICAS] * context),
+                       (long long)row->sizes[GRID_SHARDS]);
         else if (row->batch % (row->sizes[GRID_REPLICAS] * row->micro_batch))
                 refuse(row,
                        "it contradicts itself: dp %lld x micro_batch %lld does not divide its batch of %lld",
@@ -311,6 +310,7 @@ static double stated_memory(const char *notes)
 
 void glossary_translate(const struct glossary *g, const char *common, struct table_row *row)
 {
+        const json_t *experts = json_object_get(g->document, "experts");
         if (common)
                 take_common(json_object_get(g->document, common), row);
         check_numbers(row);
@@ -322,7 +322,9 @@ void glossary_translate(const struct glossary *g, const char *common, struct tab
         take_flags(g, row, "precision", row->precision);
         take_unit(g, row);
         if (row->experts_over > 1)
-                add_flags(row, text_of(json_object_get(g->document, "experts"), "plan"), row->experts_over);
+                add_flags(row, text_of(experts, "plan"), row->experts_over);
+        if (row->experts_over > 1 && row->sizes[GRID_SHARDS] > 1)
+                add_flags(row, text_of(experts, "plan_tp"), 0);
         if (row->context > 1)
                 snprintf(row->cp, sizeof row->cp, "%lld", (long long)row->context);
         snprintf(row->schedule, sizeof row->schedule, "%s", row->interleave > 1 ? "interleaved" : "1f1b");

@@ -481,8 +481,9 @@ struct sim_lane *sim_lane_opposite(const struct sim_lane *lane)
 static bool is_folded(const struct sim_world *world, enum op_group kind)
 {
         switch (kind) {
-        case GROUP_DATA:
         case GROUP_EXPERTS:
+                return plan_expert_replicas(&world->plan) > 1 ? world->folds.replicas : world->folds.shards;
+        case GROUP_DATA:
         case GROUP_EXPERT_DATA:
         case GROUP_CONTEXT:
         case GROUP_SHARERS:

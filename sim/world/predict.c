@@ -80,6 +80,10 @@ static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *
                 obstacle = "a trace shows every replica";
         if (asked == FOLD_AUTO && traced && !shards_obstacle)
                 shards_obstacle = "a trace shows every shard";
+        if (options_whole_experts(p->options) && p->options->ep > p->options->tp &&
+            !obstacle != !shards_obstacle)
+                obstacle = shards_obstacle =
+                        "experts are spread over shards and replicas, which are not both alike";
         p->folds = (struct sim_folds){.replicas = asked != FOLD_OFF && !obstacle,
                                       .shards = asked != FOLD_OFF && !shards_obstacle};
         /* one machine has few ranks: that they are not folded is nothing to be told */

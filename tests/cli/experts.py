@@ -33,17 +33,31 @@ PLANS = [
     ((1, 4, 1), 2, "axonn", BUCKETS), ((2, 4, 1), 4, "axonn", BUCKETS),
     ((1, 4, 1), 2, "axonn", ("--micro-batch-size", 3)), ((1, 2, 1), 2, "axonn", ("--allreduce", "staged")),
 ]
+# Experts that shards do not split, spread over shards and replicas. A shard's balancing loss is of its own rows, so there
+# is none here.
+WHOLE = (*SPLIT, "--etp", 1)
+BESIDE = ("--order", "replicas")
+WHOLE_PLANS = [
+    ((1, 1, 2), 2, "axonn", ()), ((1, 2, 2), 2, "axonn", ()), ((1, 2, 2), 4, "axonn", ()), ((1, 4, 2), 4, "axonn", BUCKETS),
+    ((1, 2, 4), 8, "axonn", ()), ((1, 2, 2), 4, "axonn", ("--recompute", "norms+swiglu")), ((1, 2, 2), 4, "axonn", ("--recompute", "full")),
+    ((1, 2, 2), 4, "axonn", ("--fusion", "off")), ((1, 2, 2), 4, "axonn", ("--tp-overlap", 2)), ((1, 2, 2), 4, "axonn", ("--cp", 2)),
+    ((1, 2, 2), 4, "axonn", ("--micro-batch-size", 2)), ((1, 4, 2), 4, "axonn", ("--clip", 0.1)), ((1, 4, 2), 2, "axonn", ("--clip", 0.1, "--zero", 1)),
+    ((2, 2, 2), 2, "1f1b", ()), ((2, 2, 2), 4, "1f1b", BESIDE), ((2, 4, 2), 4, "1f1b", ("--clip", 0.1, "--zero", 1, *BESIDE)),
+    ((2, 2, 2), 4, "interleaved", ("--virtual-stages", 2, *BESIDE)), ((1, 2, 2), 4, "axonn", ("--zero", 3)),
+    ((1, 4, 2), 4, "axonn", ("--zero", 3, "--clip", 0.1)),
+]
 # Of a model whose first and last stage share the embedding.
 TIED_PLANS = [((1, 2, 1), 2, "axonn", ()), ((2, 2, 1), 2, "1f1b", ("--clip", 0.1)), ((2, 4, 1), 2, "1f1b", ("--zero", 1, *BUCKETS)),
               ((2, 4, 1), 4, "axonn", ("--zero", 1, "--clip", 0.1)), ((2, 2, 1), 2, "interleaved", ("--virtual-stages", 2))]
 # What is the same in another format: to one rank with that. Some of what is rounded crosses a router's border.
 HALF = [((1, 2, 1), 2, "mixed", ()), ((1, 4, 1), 2, "mixed", ("--zero", 1)), ((1, 2, 2), 2, "mixed", SPLIT),
-        ((2, 2, 1), 2, "mixed", ("--offload",)), ((1, 4, 1), 2, "mixed", ("--offload", "--zero", 1, *BUCKETS)),
+        ((1, 2, 2), 4, "mixed", (*WHOLE, "--offload", "--zero", 1)), ((2, 2, 1), 2, "mixed", ("--offload",)), ((1, 4, 1), 2, "mixed", ("--offload", "--zero", 1, *BUCKETS)),
         ((1, 4, 1), 4, "bf16", ()), ((1, 2, 1), 2, "bf16", ("--offload",)), ((2, 4, 1), 2, "bf16", ("--zero", 1))]
 HALF_TOLERANCE = 1e-3
 # Checkpoints of two steps. AdamW makes lr of the smallest gradient, whatever its size, and so of its rounding's: with an
 # epsilon well above that rounding the weights are as near as the gradients.
-CHECKPOINTS = [((1, 2, 1), 2, ()), ((1, 4, 1), 4, ()), ((1, 2, 2), 2, SPLIT), ((2, 4, 1), 2, ("--zero", 1)),
+CHECKPOINTS = [((1, 2, 1), 2, ()), ((1, 4, 1), 4, ()), ((1, 2, 2), 2, SPLIT), ((1, 1, 2), 2, WHOLE), ((1, 2, 2), 4, ("--zero", 1, *WHOLE)),
+               ((2, 2, 2), 4, (*WHOLE, *BESIDE, "--schedule", "1f1b")), ((2, 4, 1), 2, ("--zero", 1)),
                ((2, 2, 1), 2, ("--schedule", "interleaved", "--virtual-stages", 2)),
                ((1, 4, 1), 2, ("--zero", 1, "--precision", "mixed")),
                ((2, 2, 1), 2, ("--zero", 1, "--precision", "mixed", "--offload"))]
@@ -73,6 +87,10 @@ class Bench:
                        "num_experts_per_tok": chosen, "router_aux_loss_coef": balance, "output_router_logits": True,
                        "tie_word_embeddings": tied}, file)
         return path
+
+    def model_of(self, grid, more):
+        """A model for a plan: without a balancing loss where each shard would have its own."""
+        return self.model(grid[2], balance=0 if "--etp" in more else 0.02)
 
     def train(self, model, grid, ep, *more):
         """Losses, or what it says on stderr. `more` may say the schedule."""
@@ -117,7 +135,7 @@ def apart(ours, theirs):
 
 def check_checkpoints(tap, bench):
     for grid, ep, more in CHECKPOINTS:
-        model, paths = bench.model(grid[2]), [bench.path(f"{name}.safetensors") for name in ("one", "spread")]
+        model, paths = bench.model_of(grid, more), [bench.path(f"{name}.safetensors") for name in ("one", "spread")]
         for path in paths:
             if os.path.exists(path):
                 os.remove(path)
@@ -214,6 +232,7 @@ def check_memory(tap, bench):
     for grid, ep, schedule, more in (((1, 2, 1), 2, "axonn", half), ((1, 4, 1), 2, "axonn", ("--zero", 1, *half)),
                                      ((1, 2, 1), 2, "axonn", ("--offload", *half)), ((2, 2, 2), 2, "1f1b", (*SPLIT, *half)),
                                      ((1, 4, 1), 4, "axonn", ("--expert-capacity", 3, *half)),
+                                     ((1, 2, 2), 4, "axonn", (*WHOLE, "--zero", 1, "--expert-capacity", 3, *half)),
                                      ((2, 2, 1), 2, "interleaved", ("--virtual-stages", 2, "--recompute", "full", *half))):
         check_report(tap, bench, bench.model(grid[2]), grid, ep, schedule, more)
 
@@ -225,12 +244,15 @@ def main():
         for grid, ep, schedule, more in PLANS:
             check_losses(tap, bench, bench.model(grid[2]), grid, ep, TOLERANCE, ("--schedule", schedule, *more),
                           named(grid, ep, schedule, *more))
+        for grid, ep, schedule, more in WHOLE_PLANS:
+            check_losses(tap, bench, bench.model_of(grid, WHOLE), grid, ep, TOLERANCE, ("--schedule", schedule, *WHOLE, *more),
+                         named(grid, ep, schedule, *WHOLE, *more))
         for grid, ep, schedule, more in TIED_PLANS:
             check_losses(tap, bench, bench.model(tied=True), grid, ep, TOLERANCE, ("--schedule", schedule, *more),
                          f"tied, {named(grid, ep, schedule, *more)}")
         for grid, ep, precision, more in HALF:
             more = ("--precision", precision, *more)
-            check_losses(tap, bench, bench.model(grid[2]), grid, ep, HALF_TOLERANCE, more, named(grid, ep, *more))
+            check_losses(tap, bench, bench.model_of(grid, more), grid, ep, HALF_TOLERANCE, more, named(grid, ep, *more))
         check_checkpoints(tap, bench)
         check_mixtures(tap, bench)
         check_qwen3_moe(tap, bench)

@@ -803,6 +803,11 @@ static bool is_transposed(const struct view *v)
         return v->rows > v->cols;
 }
 
+static bool sends_rows(enum kernel_kind kind)
+{
+        return kind == KERNEL_EXPERT_DISPATCH || kind == KERNEL_EXPERT_COMBINE;
+}
+
 static struct kernel collective_kernel(const struct program *p, const struct step *step, enum dtype dtype)
 {
         if (step->kind == KERNEL_JOIN)
@@ -821,7 +826,8 @@ static struct kernel collective_kernel(const struct program *p, const struct ste
                                .dtype = (unsigned char)(value->type == OPERAND_STORED ? dtype : DTYPE_FP32),
                                .batch = 1,
                                .m = matrices * extent_of(p, value, v->rows, step->rows),
-                               .n = extent_of(p, value, v->cols, 0)};
+                               .n = extent_of(p, value, v->cols, 0),
+                               .k = p->tokens_once && sends_rows(step->kind) ? value->extent[2] : 0};
 }
 
 /* The value with the ends of experts that a step of their rows reads. */

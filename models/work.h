@@ -48,6 +48,8 @@ struct work {
         /* Then: experts are not split over shards, and these ranks are of all shards and replicas. Sequence
          * parallel shards send what rows they have. */
         bool whole_experts;
+        /* Then: a token goes to a node, and to a rank, once, for all of its experts there (predictions). */
+        bool tokens_once;
         /* Then: memory for the rows of a rank's experts, as a multiple of an even share of them; 0: for all
          * that may come. */
         double expert_capacity;

@@ -33,6 +33,7 @@ static void derive(struct program *program, enum layer layer, const struct gpt *
         program->shards_x = x;
         program->shards_z = z;
         program->whole_experts = work->whole_experts;
+        program->tokens_once = work->tokens_once;
         program->pieces = work->tp_overlap > 1 ? work->tp_overlap : 1;
         program->wide_gradients = work->wide_gradients;
         family_build(program, layer, gpt, work);
@@ -371,7 +372,7 @@ static bool same_work(const struct work *a, const struct work *b)
                a->scaling == b->scaling && a->real_bytes == b->real_bytes && a->recompute == b->recompute &&
                a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
                a->tp_overlap == b->tp_overlap && work_expert_ranks(a) == work_expert_ranks(b) &&
-               a->whole_experts == b->whole_experts && a->expert_capacity == b->expert_capacity &&
+               a->whole_experts == b->whole_experts && a->tokens_once == b->tokens_once && a->expert_capacity == b->expert_capacity &&
                work_context_ranks(a) == work_context_ranks(b) && a->cp_gathers == b->cp_gathers &&
                work_shards_x(a) == work_shards_x(b) && work_shards_z(a) == work_shards_z(b) &&
                a->grid_overlap == b->grid_overlap && a->logits_bytes == b->logits_bytes;

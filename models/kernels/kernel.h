@@ -108,6 +108,7 @@ enum kernel_kind {
         KERNEL_EXPERT_COUNTS,   /* where each of n experts' rows end, of m ranks' tokens, to all */
         KERNEL_EXPERT_DISPATCH, /* rows (m,n) of this rank's tokens to the ranks of their experts */
         KERNEL_EXPERT_COMBINE,  /* rows (m,n) of this rank's experts back to the ranks of their tokens */
+        /* (of both: k = K rows a token has, if a token goes to each node and rank once; 0: each row goes) */
         /* No collective: what follows waits for one that runs beside the steps before. */
         KERNEL_JOIN,
         /* Collectives of the ranks that have parts of the same sequences. m rows to the next rank, from the

@@ -356,6 +356,7 @@ struct work options_work(const struct options *o)
                 .tp_z = o->tp_z,
                 .ep = o->ep,
                 .whole_experts = options_whole_experts(o),
+                .tokens_once = o->dispatcher == DISPATCHER_DEEPEP && o->ep > 1,
                 .cp = o->cp,
                 .cp_gathers = o->cp_exchange == CONTEXT_ALL_GATHER,
                 .expert_capacity = o->expert_capacity,

@@ -32,6 +32,8 @@ static const char *const gradient_dtypes[] = {"16-bit", "fp32", NULL};
 static const char *const reduced_dtypes[] = {"16-bit", "fp32", NULL};
 static const char *const times_to_gather[] = {
         [GATHER_EACH_MICRO_BATCH] = "micro-batch", [GATHER_EACH_BATCH] = "batch", NULL};
+static const char *const dispatchers[] = {
+        [DISPATCHER_ALL_TO_ALL] = "all-to-all", [DISPATCHER_DEEPEP] = "deepep", NULL};
 static const char *const orders[] = {[ORDER_STAGES] = "stages", [ORDER_REPLICAS] = "replicas", NULL};
 
 const char *route_name(enum route route)
@@ -499,6 +501,11 @@ static const struct flag flags[] = {
          .help = "With --ep and --tp: over how many shards an expert is split: as all else (default), or 1: experts are "
                  "whole, and spread over the shards of E / tp replicas, so E counts shards too (Megatron-LM's "
                  "expert-tensor-parallel-size). Needs --sequence-parallel",
+         .sweep = SWEEP_FIXED},
+        {.name = "dispatcher", .argument = "HOW", .scope = FLAG_OF_MANY, AT(STORE_INT, dispatcher),
+         .names = dispatchers, .report = REPORT_IF_SET,
+         .help = "With --ep, in predictions: all-to-all (default) sends a token to each of its experts; deepep sends it to "
+                 "each node once, and there to each rank once, and what comes back the same way",
          .sweep = SWEEP_FIXED},
         {.name = "cp", .argument = "C", .scope = FLAG_OF_ONE, AT(STORE_INT, cp), FROM(1, PROGRAM_CONTEXT_RANKS),
          .propose = propose_context,

@@ -213,7 +213,7 @@ struct collective_exchange collective_exchange(const struct platform *platform,
         struct collective_exchange exchange = collective_library_exchange(platform, shape, bytes, dtype);
         const double seconds =
                 collective_measured_seconds(platform, shape, COLLECTIVE_ALL_TO_ALL, bytes, dtype);
-        const struct collective_exchange library = exchange, none = {0, 0};
+        const struct collective_exchange library = exchange, none = {0};
         const double latency = collective_exchange_seconds(shape, &none, bytes);
         double factor = 1;
         for (int i = 0; i < ROUNDS && !isnan(seconds); i++) {
@@ -222,7 +222,8 @@ struct collective_exchange collective_exchange(const struct platform *platform,
                         break;
                 factor = fmax(factor * (seconds - latency) / (now - latency), MIN_FACTOR);
                 exchange.start_seconds = library.start_seconds * factor;
-                exchange.bytes_per_byte = library.bytes_per_byte * factor;
+                exchange.near_per_byte = library.near_per_byte * factor;
+                exchange.far_per_byte = library.far_per_byte * factor;
         }
         return exchange;
 }

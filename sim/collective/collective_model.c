@@ -559,14 +559,32 @@ double collective_estimate(const struct collective_shape *shape, const struct co
         return fmax(seconds, costs->min_seconds);
 }
 
+/* How many of `places` have one of so many draws. */
+static double drawn(double places, double draws)
+{
+        return places * (1 - pow(1 - 1 / places, draws));
+}
+
+void collective_exchange_once(const struct collective_shape *shape, int64_t chosen,
+                              struct collective_exchange *exchange)
+{
+        const double rows = (double)chosen;
+        if (shape->nodes > 1 && shape->per_node == 0) /* nodes are not alike: as it was */
+                return;
+        exchange->near_per_byte *= shape->nodes * drawn(shape->size, rows) / rows;
+        exchange->far_per_byte *= drawn(shape->nodes, rows) / rows;
+}
+
 double collective_exchange_seconds(const struct collective_shape *shape,
                                    const struct collective_exchange *exchange, int64_t bytes)
 {
-        const double each = exchange->bytes_per_byte * (double)bytes / shape->size;
+        const double each = (double)bytes / shape->size;
         const int near = (shape->nodes > 1 ? shape->per_node : shape->size) - 1;
         const int far = shape->size - 1 - (near > 0 ? near : 0);
-        const double inside = near > 0 ? shape->near_seconds + near * each / shape->near_bytes_per_second : 0;
-        const double outside = far > 0 ? shape->far_seconds + far * each / shape->far_bytes_per_second : 0;
+        const double near_bytes = near * each * exchange->near_per_byte,
+                     far_bytes = far * each * exchange->far_per_byte;
+        const double inside = near > 0 ? shape->near_seconds + near_bytes / shape->near_bytes_per_second : 0;
+        const double outside = far > 0 ? shape->far_seconds + far_bytes / shape->far_bytes_per_second : 0;
         return exchange->start_seconds + fmax(inside, outside);
 }
 

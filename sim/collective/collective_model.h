@@ -109,9 +109,10 @@ double collective_seconds(const struct platform *platform, const struct collecti
                           enum collective_kind kind, int64_t bytes, enum dtype dtype);
 
 /* An exchange (COLLECTIVE_ALL_TO_ALL): every member sends a part of its buffer to each other at once. Seconds
- * before its messages, and bytes on the links for each byte of a part. */
+ * before its messages, and bytes on the links for each byte of a part that goes to a member of the same node,
+ * or to another node. */
 struct collective_exchange {
-        double start_seconds, bytes_per_byte;
+        double start_seconds, near_per_byte, far_per_byte;
 };
 
 /* Return what an exchange of `bytes` of each member, its own part included, costs: as it was measured on the
@@ -122,6 +123,13 @@ struct collective_exchange collective_exchange(const struct platform *platform,
 struct collective_exchange collective_library_exchange(const struct platform *platform,
                                                        const struct collective_shape *shape, int64_t bytes,
                                                        enum dtype dtype);
+
+/* Makes of an exchange of rows, of which each token has `chosen` for experts that lie anywhere, one that sends a
+ * token to every node once, to the member with the sender's place, which passes it on to the members of its
+ * node that have one of its experts, to each once (DeepEP, Zhao et al. 2025); and of their sums, which come
+ * back, the same. How many nodes, or members, have one of them is the mean of independent draws. */
+void collective_exchange_once(const struct collective_shape *shape, int64_t chosen,
+                              struct collective_exchange *exchange);
 
 /* Returns the seconds of an exchange of even parts if nothing else crosses its links: messages in a node and
  * to other nodes go at the same time. */

@@ -245,5 +245,5 @@ struct collective_exchange collective_library_exchange(const struct platform *p,
 {
         const struct collective_costs costs =
                 collective_library_choice(p, shape, COLLECTIVE_ALL_GATHER, bytes, dtype);
-        return (struct collective_exchange){costs.start_seconds, 1};
+        return (struct collective_exchange){costs.start_seconds, 1, 1};
 }

@@ -78,18 +78,25 @@ static bool any_fits(const json_t *names, const char *text, int64_t *number)
         return false;
 }
 
-/* The first entry of a list that a text fits, and of those with "notes" the notes too; NULL: there is none.
- */
-static const json_t *find(const struct glossary *g, const char *list, const char *text, const char *notes,
-                          int64_t *number)
+/* Whether what an entry says of another column of the row, if it does, fits. */
+static bool also_fits(const json_t *entry, const char *column, const char *text, int64_t *number)
+{
+        const char *pattern = text_of(entry, column);
+        return !pattern[0] || fits(pattern, text, number);
+}
+
+/* The first entry of a list that a text fits, and of those with "notes" or "precision" the row's too; NULL:
+ * there is none. */
+static const json_t *find(const struct glossary *g, const char *list, const char *text,
+                          const struct table_row *row, int64_t *number)
 {
         const json_t *entries = json_object_get(g->document, list), *entry;
         size_t i;
         json_array_foreach(entries, i, entry)
         {
-                const char *pattern = text_of(entry, "notes");
                 if (any_fits(json_object_get(entry, "names"), text, number) &&
-                    (!pattern[0] || fits(pattern, notes, number)))
+                    also_fits(entry, "notes", row->notes, number) &&
+                    also_fits(entry, "precision", row->precision, number))
                         return entry;
         }
         return NULL;
@@ -129,7 +136,7 @@ static const char *nearest_name(const struct glossary *g, const char *list, cons
 static const json_t *look_up(const struct glossary *g, struct table_row *row, const char *list,
                              const char *column, const char *text, int64_t *number)
 {
-        const json_t *entry = find(g, list, text, row->notes, number);
+        const json_t *entry = find(g, list, text, row, number);
         if (entry && !text_of(entry, "reason")[0])
                 return entry;
         if (entry) {
@@ -185,7 +192,7 @@ static void take_model(const struct glossary *g, struct table_row *row)
         row->kept_layers = layers_cut_to(row->model);
         if (!row->kept_layers)
                 row->kept_layers = layers_cut_to(row->notes);
-        if (row->model[0] && !find(g, "models", row->model, row->notes, &number) &&
+        if (row->model[0] && !find(g, "models", row->model, row, &number) &&
             file_find(path, sizeof path, "models/presets", row->model, ".json") == 0) {
                 snprintf(row->preset, sizeof row->preset, "%s", row->model);
                 return;
@@ -321,8 +328,11 @@ void glossary_translate(const struct glossary *g, const char *common, struct tab
         take_flags(g, row, "recompute", row->recompute);
         take_flags(g, row, "precision", row->precision);
         take_unit(g, row);
-        if (row->experts_over > 1)
+        if (row->experts_over > 1) {
+                const json_t *dispatcher = find(g, "dispatchers", row->notes, row, &(int64_t){0});
                 add_flags(row, text_of(experts, "plan"), row->experts_over);
+                add_flags(row, text_of(dispatcher, "plan"), 0);
+        }
         if (row->experts_over > 1 && row->sizes[GRID_SHARDS] > 1)
                 add_flags(row, text_of(experts, "plan_tp"), 0);
         if (row->context > 1)

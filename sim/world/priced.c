@@ -81,7 +81,8 @@ static void end_all(struct priced *priced, const struct sim_lane *lane, const st
 
 /* Of members that are copies of one: all that it sends inside its node is one flow, and all that leaves it.
  */
-static void exchange_with_twins(const struct priced *priced, struct sim_exchange *exchange, double each)
+static void exchange_with_twins(const struct priced *priced, struct sim_exchange *exchange,
+                                const struct collective_exchange *costs, double each)
 {
         const struct plan_group members = exchange->group.ranks;
         const struct collective_group gpus = {members.first, members.stride, members.size, 1};
@@ -90,9 +91,9 @@ static void exchange_with_twins(const struct priced *priced, struct sim_exchange
         /* As many flows as there are, where gathers of layers share the links with them flow by flow. */
         const bool beside = exchange->world->plan.zero == 3;
         for (int i = 0; i < (beside ? near : near > 0); i++)
-                sim_exchange_flow_to_twins(exchange, false, beside ? each : near * each);
+                sim_exchange_flow_to_twins(exchange, false, costs->near_per_byte * (beside ? each : near * each));
         for (int i = 0; i < (beside ? far : far > 0); i++)
-                sim_exchange_flow_to_twins(exchange, true, beside ? each : far * each);
+                sim_exchange_flow_to_twins(exchange, true, costs->far_per_byte * (beside ? each : far * each));
 }
 
 /* An exchange inside a pass, of which the caller adds the flows. */
@@ -110,6 +111,14 @@ static struct sim_exchange *new_exchange(const struct sim_rank *rank, const stru
         return exchange;
 }
 
+static bool are_of_one_node(const struct priced *priced, const struct sim_group *group, int i, int j)
+{
+        const struct platform *platform = &priced->costs->platform;
+        const int first = group->ranks.first, stride = group->ranks.stride;
+        return platform_place(platform, first + i * stride).node ==
+               platform_place(platform, first + j * stride).node;
+}
+
 /* Rows of experts to and from every member: flows of as many bytes as go to the experts that it has. */
 static void begin_exchange(const struct priced *priced, const struct sim_rank *rank,
                            const struct sim_group *group, const struct op *op)
@@ -120,10 +129,9 @@ static void begin_exchange(const struct priced *priced, const struct sim_rank *r
         const struct collective_exchange costs =
                 tensor_exchange(&priced->costs->platform, group->ranks, kernel);
         struct sim_exchange *exchange = new_exchange(rank, group, costs.start_seconds);
-        const double even = costs.bytes_per_byte * (double)kernel_collective_bytes(kernel, sizeof(float)) /
-                            group->ranks.size;
+        const double even = (double)kernel_collective_bytes(kernel, sizeof(float)) / group->ranks.size;
         if (group->twins) {
-                exchange_with_twins(priced, exchange, even);
+                exchange_with_twins(priced, exchange, &costs, even);
                 return;
         }
         for (int i = 0; i < group->ranks.size; i++)
@@ -132,7 +140,11 @@ static void begin_exchange(const struct priced *priced, const struct sim_rank *r
                         const int experts = kernel->kind == KERNEL_EXPERT_COMBINE ? i : j;
                         const double load = counts ? 1 : price_load(prices, rank->stage, op, experts);
                         if (i != j)
-                                sim_exchange_flow(exchange, i, j, even * load);
+                                sim_exchange_flow(exchange, i, j,
+                                                  even * load *
+                                                          (are_of_one_node(priced, group, i, j)
+                                                                   ? costs.near_per_byte
+                                                                   : costs.far_per_byte));
                 }
 }
 

@@ -26,10 +26,14 @@ struct collective_exchange tensor_exchange(const struct platform *platform, stru
         const struct collective_shape shape = collective_shape(platform, &gpus);
         const int64_t bytes = kernel_collective_bytes(k, sizeof(float));
         const enum dtype dtype = (enum dtype)k->dtype;
-        if (platform->messages || platform->xml[0])
-                return (struct collective_exchange){0, 1};
-        return kernel_of_experts(k->kind) ? collective_exchange(platform, &shape, bytes, dtype)
-                                          : collective_library_exchange(platform, &shape, bytes, dtype);
+        struct collective_exchange exchange = {0, 1, 1};
+        if (!platform->messages && !platform->xml[0])
+                exchange = kernel_of_experts(k->kind)
+                                   ? collective_exchange(platform, &shape, bytes, dtype)
+                                   : collective_library_exchange(platform, &shape, bytes, dtype);
+        if (k->k > 1)
+                collective_exchange_once(&shape, k->k, &exchange);
+        return exchange;
 }
 
 /* Every member sends an even part of its rows to every other: in its node, and to other nodes meanwhile. */

@@ -26,7 +26,7 @@ double tensor_seconds(const struct platform *platform, const struct plan *plan, 
                       const struct price_pass *pass);
 
 /* Returns what an exchange of rows of experts, or the passing on of keys in a ring, costs beside its
- * messages, and by how much its messages are longer than what is sent. */
+ * messages, and by how much these are longer, or shorter, than what is sent. */
 struct collective_exchange tensor_exchange(const struct platform *platform, struct plan_group members,
                                            const struct kernel *collective);
 

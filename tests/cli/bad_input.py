@@ -113,6 +113,8 @@ CASES = [
     train("--etp 1 without --sequence-parallel", "--dp 2 --tp 2 --ep 4 --etp 1", ranks=(4,), model="deepseek-tiny"),
     train("--etp 1 with stages between its ranks", "--pp 2 --dp 2 --tp 2 --ep 4 --etp 1 --sequence-parallel --schedule 1f1b", ranks=(8,), model="deepseek-tiny"),
     train("--ep of a model without experts", "--dp 2 --ep 2", ranks=(2,)),
+    train("--dispatcher that is not built for training", "--dp 2 --ep 2 --dispatcher deepep", ranks=(2,), model="mixtral-tiny"),
+    train("--dispatcher that does not exist", "--dp 2 --ep 2 --dispatcher nccl", ranks=(2,), model="mixtral-tiny"),
     train("--ep that is no number", "--ep two", model="mixtral-tiny", ranks=ALONE),
     train("--ep and a schedule of backwards in parts", "--pp 1 --dp 2 --ep 2 --schedule zero-bubble", ranks=(2,), model="mixtral-tiny"),
     train("--cp whose pieces do not divide the sequence", "--dp 1 --cp 3", ranks=(3,)),

@@ -63,6 +63,7 @@ SPREAD = [
      (16, 2)),
     ("qwen3-30b-a3b", ["--gpus", 32, "--tp", 2, "--pp", 2, "--dp", 8, "--ep", 8, "--etp", 1, "--batch-size", 16, "--sequence-parallel",
                        "--order", "replicas"], (8, 2)),
+    ("qwen3-30b-a3b", ["--gpus", 32, "--pp", 2, "--dp", 16, "--ep", 16, "--batch-size", 32, "--dispatcher", "deepep"], (16, 1)),
     ("qwen3-30b-a3b", ["--gpus", 16, "--tp", 4, "--pp", 2, "--dp", 2, "--ep", 4, "--etp", 1, "--batch-size", 4, "--sequence-parallel"], (2, 4)),
     ("llama3-8b", ["--gpus", 32, "--pp", 2, "--dp", 4, "--cp", 4, "--batch-size", 16], (16, 1)),
     ("llama3-8b", ["--gpus", 64, "--pp", 2, "--tp", 4, "--dp", 4, "--cp", 2, "--batch-size", 16, "--sequence-parallel", "--zero", 1], (8, 4)),

@@ -163,12 +163,12 @@ struct program {
         bool sequence_parallel;
         int pieces;       /* of rows of tokens, into which products of shards are cut: program_overlap */
         int expert_ranks; /* over which experts are spread; 1: this rank has them all */
-        double expert_capacity; /* see struct work */
+        double expert_capacity;          /* see struct work */
         bool whole_experts, tokens_once; /* see struct work */
-        int context_ranks;      /* that have parts of the same sequences; 1: this rank has all of each */
-        bool context_gathers;   /* keys of all ranks are gathered; else they go from rank to rank in a ring */
-        bool forward_only;      /* it is of a validation pass and has no backward */
-        bool wide_gradients;    /* gradients of parameters are fp32 whatever tensors are stored as */
+        int context_ranks;    /* that have parts of the same sequences; 1: this rank has all of each */
+        bool context_gathers; /* keys of all ranks are gathered; else they go from rank to rank in a ring */
+        bool forward_only;    /* it is of a validation pass and has no backward */
+        bool wide_gradients;  /* gradients of parameters are fp32 whatever tensors are stored as */
         /* The values that come from and go to the neighbouring layers; -1: the layer has none of that
          * kind. */
         int input, output, output_gradient, input_gradient;
@@ -180,7 +180,8 @@ struct program {
 /* Empties a program and sets how many shards share the layer, over how many ranks, whose tokens are not
  * the same, its experts are spread, and how many ranks have parts of the same sequences. Sequence parallel is
  * of several shards only. The shards are no grid, unless shards_x and shards_z are set after it, experts are
- * split over shards, unless whole_experts is, tokens go to each of their experts, unless tokens_once is, and nothing is in pieces, unless `pieces` is. */
+ * split over shards, unless whole_experts is, tokens go to each of their experts, unless tokens_once is, and
+ * nothing is in pieces, unless `pieces` is. */
 void program_begin(struct program *, int shards, bool sequence_parallel, int expert_ranks,
                    double expert_capacity, int context_ranks, bool context_gathers);
 

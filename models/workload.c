@@ -372,10 +372,11 @@ static bool same_work(const struct work *a, const struct work *b)
                a->scaling == b->scaling && a->real_bytes == b->real_bytes && a->recompute == b->recompute &&
                a->fused == b->fused && a->sequence_parallel == b->sequence_parallel &&
                a->tp_overlap == b->tp_overlap && work_expert_ranks(a) == work_expert_ranks(b) &&
-               a->whole_experts == b->whole_experts && a->tokens_once == b->tokens_once && a->expert_capacity == b->expert_capacity &&
-               work_context_ranks(a) == work_context_ranks(b) && a->cp_gathers == b->cp_gathers &&
-               work_shards_x(a) == work_shards_x(b) && work_shards_z(a) == work_shards_z(b) &&
-               a->grid_overlap == b->grid_overlap && a->logits_bytes == b->logits_bytes;
+               a->whole_experts == b->whole_experts && a->tokens_once == b->tokens_once &&
+               a->expert_capacity == b->expert_capacity && work_context_ranks(a) == work_context_ranks(b) &&
+               a->cp_gathers == b->cp_gathers && work_shards_x(a) == work_shards_x(b) &&
+               work_shards_z(a) == work_shards_z(b) && a->grid_overlap == b->grid_overlap &&
+               a->logits_bytes == b->logits_bytes;
 }
 
 const struct workload *workloads_get(struct workloads *table, const struct gpt *gpt, const struct work *work,

@@ -52,7 +52,7 @@ struct options {
         bool precision_given;       /* else train takes fp32, and a prediction takes its profile's */
         bool offload; /* master parameters and moments are in host memory; needs 16-bit tensors */
         enum recompute recompute;
-        int ep;  /* over so many replicas the experts of a layer are spread; divides dp */
+        int ep; /* over so many replicas the experts of a layer are spread; divides dp */
         enum dispatcher { DISPATCHER_ALL_TO_ALL, DISPATCHER_DEEPEP } dispatcher; /* of their rows */
         int etp; /* over so many shards an expert is split: 1, or tp, which 0 stands for */
         int cp;  /* replicas that have parts of the same sequences, beside the dp that have their own; 0: 1 */

@@ -298,8 +298,9 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
                                "micro-batch, is not built yet for training; predictions are",
                                s->plan.cp > 1 ? "--cp" : "--etp 1", s->plan.gpt.name);
         if (rc == 0 && s->plan.dispatcher != DISPATCHER_ALL_TO_ALL)
-                return rv_fail(err, RV_ENOTBUILT,
-                               "--dispatcher deepep is for predictions, and not built for training; all-to-all is");
+                return rv_fail(
+                        err, RV_ENOTBUILT,
+                        "--dispatcher deepep is for predictions, and not built for training; all-to-all is");
         if (rc == 0 && s->plan.format != FORMAT_STORED)
                 return rv_fail(err, RV_ENOTBUILT,
                                "--precision %s is for predictions, and not built for training; bf16 is",

@@ -124,10 +124,10 @@ struct collective_exchange collective_library_exchange(const struct platform *pl
                                                        const struct collective_shape *shape, int64_t bytes,
                                                        enum dtype dtype);
 
-/* Makes of an exchange of rows, of which each token has `chosen` for experts that lie anywhere, one that sends a
- * token to every node once, to the member with the sender's place, which passes it on to the members of its
- * node that have one of its experts, to each once (DeepEP, Zhao et al. 2025); and of their sums, which come
- * back, the same. How many nodes, or members, have one of them is the mean of independent draws. */
+/* Makes of an exchange of rows, of which each token has `chosen` for experts that lie anywhere, one that
+ * sends a token to every node once, to the member with the sender's place, which passes it on to the members
+ * of its node that have one of its experts, to each once (DeepEP, Zhao et al. 2025); and of their sums, which
+ * come back, the same. How many nodes, or members, have one of them is the mean of independent draws. */
 void collective_exchange_once(const struct collective_shape *shape, int64_t chosen,
                               struct collective_exchange *exchange);
 

@@ -91,9 +91,11 @@ static void exchange_with_twins(const struct priced *priced, struct sim_exchange
         /* As many flows as there are, where gathers of layers share the links with them flow by flow. */
         const bool beside = exchange->world->plan.zero == 3;
         for (int i = 0; i < (beside ? near : near > 0); i++)
-                sim_exchange_flow_to_twins(exchange, false, costs->near_per_byte * (beside ? each : near * each));
+                sim_exchange_flow_to_twins(exchange, false,
+                                           costs->near_per_byte * (beside ? each : near * each));
         for (int i = 0; i < (beside ? far : far > 0); i++)
-                sim_exchange_flow_to_twins(exchange, true, costs->far_per_byte * (beside ? each : far * each));
+                sim_exchange_flow_to_twins(exchange, true,
+                                           costs->far_per_byte * (beside ? each : far * each));
 }
 
 /* An exchange inside a pass, of which the caller adds the flows. */

@@ -17,6 +17,7 @@ FRAMEWORKS = os.path.join(os.path.dirname(__file__), "../runtime/plan/frameworks
 # Framework, GPU, and the run: its model, number of GPUs, precision and, of several, a word of its notes.
 FITS = [
     ("megatron", "H100", ("Llama 3.1 70B", "64", "BF16", "")),
+    ("simumax", "B200", ("llama3-70b cut to 12 layers", "8", "bf16", "")),
     ("mlperf", "H100", ("Llama 3.1 405B (MLPerf)", "512", "FP8", "")),
     ("mlperf", "H200", ("Llama 3.1 405B (MLPerf)", "512", "FP8", "")),
     ("flagperf", "H100", ("Llama3 8B", "8", "bf16", "")),
@@ -62,7 +63,7 @@ def predict(table, folder):
     with open(out) as file:
         row = next(csv.DictReader(file))
     speed = float(row["predicted"]) / float(row["measured_low"])
-    return 1 / speed if row["unit"] == "batch_seconds" else speed, f"{row['plan']}: {row['measured_low']} "
+    return 1 / speed if row["unit"] in ("batch_seconds", "milliseconds") else speed, f"{row['plan']}: {row['measured_low']} "
 
 
 def fit(rows, header, framework, gpu, run, folder):

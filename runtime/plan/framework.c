@@ -169,16 +169,20 @@ static const struct flag *find_flag(const char *name)
 /* Flags as a command line has them; a switch has the value true. */
 static int read_flags(const struct reader *r, const json_t *term)
 {
+        static const char other_than[] = "not ";
         const char *name;
         json_t *value;
-        const struct flag *when = NULL;
-        const char *when_text = NULL;
+        struct framework_when whens[FRAMEWORK_WHENS] = {{0}};
+        int conditions = 0;
         json_object_foreach(json_object_get(term, "when"), name, value)
         {
-                when = find_flag(name);
-                when_text = json_string_value(value);
-                if (!when || !when_text)
-                        return wrong_term(r, "has a 'when' that is no flag with a text");
+                const char *text = json_string_value(value);
+                const struct flag *flag = find_flag(name);
+                const size_t skipped = sizeof other_than - 1;
+                if (!flag || !text || conditions == FRAMEWORK_WHENS)
+                        return wrong_term(r, "has a 'when' that is not one flag or two, each with a text");
+                const bool other = strncmp(text, other_than, skipped) == 0;
+                whens[conditions++] = (struct framework_when){flag, other ? text + skipped : text, other};
         }
         json_object_foreach(json_object_get(term, "flags"), name, value)
         {
@@ -200,9 +204,10 @@ static int read_flags(const struct reader *r, const json_t *term)
                         return wrong_term(r, why.sentence);
                 if (r->f->flag_count == FRAMEWORK_FLAGS)
                         return wrong_term(r, "has more flags than there is room for");
-                r->f->flags[r->f->flag_count++] =
-                        (struct framework_flag){r->f->term_count, flag, json_string_value(value),
-                                                .when = when, .when_text = when_text};
+                struct framework_flag *has = &r->f->flags[r->f->flag_count++];
+                *has = (struct framework_flag){
+                        .term = r->f->term_count, .flag = flag, .text = json_string_value(value)};
+                memcpy(has->whens, whens, sizeof whens);
         }
         return 0;
 }
@@ -316,9 +321,12 @@ static int read_document(struct framework *f, struct rv_error_info *err)
         int rc = 0;
         json_object_foreach(f->document, key, value)
         {
-                if (strcmp(key, "title") != 0 && strcmp(key, "aliases") != 0 && strcmp(key, "terms") != 0)
-                        return wrong(&r, key,
-                                     "a framework has a title, aliases and terms, and no other member");
+                if (strcmp(key, "title") != 0 && strcmp(key, "aliases") != 0 && strcmp(key, "terms") != 0 &&
+                    strcmp(key, "like") != 0 && strcmp(key, "without") != 0)
+                        return wrong(
+                                &r, key,
+                                "a framework has a title, aliases, like, without and terms, and no other "
+                                "member");
         }
         if (!json_is_string(json_object_get(f->document, "title")))
                 return wrong(&r, "title", "a framework has a 'title'");
@@ -388,6 +396,91 @@ static int open_document(struct framework *f, const char *name, struct rv_error_
         return unknown(name, copy, err);
 }
 
+/* ---- like another framework ---- */
+
+static const json_t *term_named(const json_t *terms, const char *name)
+{
+        for (size_t i = 0; name && i < json_array_size(terms); i++) {
+                const json_t *term = json_array_get(terms, i);
+                const char *other = json_string_value(json_object_get(term, "name"));
+                if (other && strcmp(other, name) == 0)
+                        return term;
+        }
+        return NULL;
+}
+
+static bool is_left_out(const json_t *without, const char *name)
+{
+        for (size_t i = 0; i < json_array_size(without); i++) {
+                const char *word = json_string_value(json_array_get(without, i));
+                if (word && strcmp(word, name) == 0)
+                        return true;
+        }
+        return false;
+}
+
+/* Each word of "without" names a term of the other framework. */
+static int check_without(const struct reader *r, const json_t *without, const json_t *theirs)
+{
+        if (without && !json_is_array(without))
+                return wrong(r, "without",
+                             "'without' is a list of terms of the framework that this one is like");
+        for (size_t i = 0; i < json_array_size(without); i++)
+                if (!term_named(theirs, json_string_value(json_array_get(without, i))))
+                        return wrong(r, "without", "'without' names a term that the other framework has not");
+        return 0;
+}
+
+/* The other's terms, each with what is said of it here, and then those that are here alone. */
+static json_t *merge(const json_t *theirs, const json_t *own, const json_t *without)
+{
+        json_t *terms = json_array();
+        for (size_t i = 0; i < json_array_size(theirs); i++) {
+                const json_t *their = json_array_get(theirs, i);
+                const char *name = json_string_value(json_object_get(their, "name"));
+                json_t *term = json_copy((json_t *)their);
+                if (!name || !is_left_out(without, name)) {
+                        json_object_update(term, (json_t *)term_named(own, name));
+                        json_array_append(terms, term);
+                }
+                json_decref(term);
+        }
+        for (size_t i = 0; i < json_array_size(own); i++) {
+                json_t *term = json_array_get(own, i);
+                const char *name = json_string_value(json_object_get(term, "name"));
+                if (!term_named(theirs, name) || is_left_out(without, name))
+                        json_array_append(terms, term);
+        }
+        return terms;
+}
+
+static int take_base(struct framework *f, int depth, struct rv_error_info *err)
+{
+        enum { DEEPEST = 4 };
+        const struct reader r = {.f = f, .err = err};
+        const json_t *like = json_object_get(f->document, "like"),
+                     *own = json_object_get(f->document, "terms"),
+                     *without = json_object_get(f->document, "without");
+        if (!like)
+                return without ? wrong(&r, "without", "'without' goes with 'like'") : 0;
+        if (!json_is_string(like) || depth == DEEPEST || (own && !json_is_array(own)))
+                return wrong(
+                        &r, "like",
+                        "'like' is the name of a framework that is not like this one, whose terms this one "
+                        "has too");
+        struct framework base = {0};
+        int rc = open_document(&base, json_string_value(like), err);
+        if (rc == 0)
+                rc = take_base(&base, depth + 1, err);
+        const json_t *theirs = rc == 0 ? json_object_get(base.document, "terms") : NULL;
+        if (rc == 0)
+                rc = check_without(&r, without, theirs);
+        if (rc == 0)
+                json_object_set_new(f->document, "terms", merge(theirs, own, without));
+        json_decref(base.document);
+        return rc;
+}
+
 /* ---- what is left out ---- */
 
 static bool term_prices(const struct framework *f, int term)
@@ -434,6 +527,8 @@ int framework_load(struct framework *f, const char *name, const char *without, s
         *f = (struct framework){.host_term = -1, .eager_term = -1};
         int rc = open_document(f, name, err);
         if (rc == 0)
+                rc = take_base(f, 0, err);
+        if (rc == 0)
                 rc = read_document(f, err);
         if (rc == 0 && without)
                 rc = leave_all_out(f, without, err);
@@ -459,7 +554,12 @@ static uint64_t bit_of(const struct flag *flag)
 static bool is_when(const struct framework_flag *has, const struct options *o)
 {
         char text[FLAG_TEXT];
-        return !has->when || strcmp(flag_write(has->when, o, text), has->when_text) == 0;
+        for (int i = 0; i < FRAMEWORK_WHENS && has->whens[i].flag; i++) {
+                const struct framework_when *when = &has->whens[i];
+                if ((strcmp(flag_write(when->flag, o, text), when->text) == 0) == when->other)
+                        return false;
+        }
+        return true;
 }
 
 void framework_flags(struct options *o)
@@ -497,6 +597,17 @@ int framework_take(struct framework *f, struct options *o, struct rv_error_info 
         return 0;
 }
 
+/* Whether the plan is one that a flag is said for, and no later term says the same flag. */
+static bool counts(const struct framework *f, int i, const struct options *o)
+{
+        const struct framework_flag *has = &f->flags[i];
+        bool last = true;
+        for (int j = i + 1; j < f->flag_count; j++)
+                last &= f->flags[j].flag != has->flag || f->terms[f->flags[j].term].left_out ||
+                        !is_when(&f->flags[j], o);
+        return last && !f->terms[has->term].left_out && is_when(has, o);
+}
+
 void framework_write_flags(const struct options *o, bool left_out, char *text, size_t size)
 {
         const struct framework *f = o->framework;
@@ -505,7 +616,7 @@ void framework_write_flags(const struct options *o, bool left_out, char *text, s
         for (int i = 0; f && i < f->flag_count && used < size; i++) {
                 const struct framework_flag *has = &f->flags[i];
                 const bool taken = o->of_framework & bit_of(has->flag);
-                if (f->terms[has->term].left_out || taken == left_out || (left_out && !is_when(has, o)))
+                if (!counts(f, i, o) || taken == left_out)
                         continue;
                 used += (size_t)snprintf(text + used, size - used, "%s--%s%s%s", used ? " " : "",
                                          has->flag->name, has->text ? " " : "", has->text ? has->text : "");

@@ -21,6 +21,7 @@ enum {
         FRAMEWORK_RULES = 96,
         FRAMEWORK_FLAGS = 32,
         FRAMEWORK_FIGURES = 16,
+        FRAMEWORK_WHENS = 2,
         FRAMEWORK_TEXT = 640 /* room for what framework_write_... write */
 };
 
@@ -67,9 +68,13 @@ struct framework {
                 int term;
                 const struct flag *flag;
                 const char *text; /* of the document */
-                /* Only for plans in which another flag has this value; NULL: for all. */
-                const struct flag *when;
-                const char *when_text;
+                /* Only for plans in which other flags have these values, or any `other`; flag NULL: no
+                 * condition. */
+                struct framework_when {
+                        const struct flag *flag;
+                        const char *text;
+                        bool other;
+                } whens[FRAMEWORK_WHENS];
         } flags[FRAMEWORK_FLAGS];
         int flag_count;
         /* Seconds that the host needs to launch a kernel, and whether passes are launched kernel by kernel

@@ -47,7 +47,8 @@ static void print_wrapped(const char *before, const char *text)
         printf("\n");
 }
 
-static void print_flags(const json_t *flags)
+/* Flags of plans: what a term sets, or when. */
+static void print_flags(const char *before, const json_t *flags)
 {
         const char *name;
         json_t *value;
@@ -59,7 +60,7 @@ static void print_flags(const json_t *flags)
                          name, given ? " " : "", given ? given : "");
         }
         if (text[0])
-                print_wrapped("  flags", text);
+                print_wrapped(before, text);
 }
 
 static void print_term(const json_t *term)
@@ -69,7 +70,8 @@ static void print_term(const json_t *term)
         printf("\n");
         print_wrapped(text_of(term, "name"), "");
         print_wrapped("", text_of(term, "says"));
-        print_flags(json_object_get(term, "flags"));
+        print_flags("  flags", json_object_get(term, "flags"));
+        print_flags("  when", json_object_get(term, "when"));
         for (size_t i = 0; i < sizeof origins / sizeof *origins; i++)
                 if (text_of(term, origins[i][0]))
                         print_wrapped(origins[i][1], text_of(term, origins[i][0]));
@@ -83,6 +85,8 @@ static int show(const char *name, struct rv_error_info *err)
                 return rc;
         const json_t *terms = json_object_get(framework.document, "terms");
         printf("%s: %s\n", framework.name, text_of(framework.document, "title"));
+        if (text_of(framework.document, "like"))
+                printf("(like %s)\n", text_of(framework.document, "like"));
         for (size_t i = 0; i < json_array_size(terms); i++)
                 print_term(json_array_get(terms, i));
         framework_free(&framework);

@@ -107,6 +107,37 @@ def check_refusals(tap, folder):
     tap.ok(status == 2 and "--like is for predictions" in err, "a training is like nothing but itself", err)
 
 
+def check_likes(tap, folder):
+    """A framework that is like another one."""
+    path = os.path.join(folder, "mine.json")
+
+    def like(**members):
+        with open(path, "w") as file:
+            json.dump({"title": "Mine", **members}, file)
+        return simulated(folder, "--like", path)
+    theirs = simulated(folder, "--like", "megatron-2021")
+    same = like(like="megatron-2021", terms=[{"name": "dropout", "source": "elsewhere"}])
+    tap.ok("status" not in same and same["batch_seconds"] == theirs["batch_seconds"] and
+           same["framework"]["terms"] == theirs["framework"]["terms"], "a framework has the terms of the one that it is like",
+           same.get("framework", same))
+    less = like(like="megatron-2021", without=["dropout"])
+    without = simulated(folder, "--like", "megatron-2021", "--without", "dropout")
+    tap.ok("status" not in less and less["batch_seconds"] == without["batch_seconds"] and "dropout," not in less["framework"]["terms"],
+           "but for those that it is without", less.get("framework", less))
+    flags = [{"name": "late", "says": "Messages.", "source": "x", "flags": {"p2p": "async"}, "when": {"schedule": "1f1b", "pp": "not 6"}},
+             {"name": "late-6", "says": "Messages.", "source": "x", "flags": {"p2p": "blocking"}, "when": {"schedule": "1f1b", "pp": "6"}}]
+    both = like(like="megatron-2021", terms=flags)
+    tap.ok("--p2p blocking" in both["framework"]["flags"] and "--p2p async" not in both["framework"]["flags"],
+           "a flag may depend on two others, and on what one is not", both.get("framework", both))
+    for members, sentence in ((dict(like="megatrom"), "the nearest is megatron;"), (dict(like="mine"), "no framework 'mine' is known"),
+                              (dict(like=path), "'like' is the name of a framework that is not like this one"),
+                              (dict(without=["dropout"], terms=[]), "'without' goes with 'like'"),
+                              (dict(like="megatron", without=["droppout"]), "'without' names a term that the other framework has not")):
+        found = like(**members)
+        tap.ok(found.get("status") == 2 and sentence in found["error"], f"refused: {members if path not in members.values() else 'like itself'}",
+               found)
+
+
 def check_list(tap):
     status, out, err = ranvier.run(["frameworks"])
     names = [line.split()[0] for line in out.splitlines()]
@@ -127,6 +158,7 @@ def main():
         check_wide_sweep(tap)
         check_validate(tap, folder)
         check_refusals(tap, folder)
+        check_likes(tap, folder)
     check_list(tap)
     tap.end()
 

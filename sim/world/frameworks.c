@@ -84,9 +84,9 @@ static int show(const char *name, struct rv_error_info *err)
         if (rc)
                 return rc;
         const json_t *terms = json_object_get(framework.document, "terms");
-        printf("%s: %s\n", framework.name, text_of(framework.document, "title"));
-        if (text_of(framework.document, "like"))
-                printf("(like %s)\n", text_of(framework.document, "like"));
+        const char *like = text_of(framework.document, "like");
+        printf("%s: %s%s%s\n", framework.name, text_of(framework.document, "title"), like ? "; like " : "",
+               like ? like : "");
         for (size_t i = 0; i < json_array_size(terms); i++)
                 print_term(json_array_get(terms, i));
         framework_free(&framework);

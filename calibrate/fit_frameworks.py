@@ -2,9 +2,9 @@
 """Fits the part of the peak that products reach in runs of a framework on a GPU (sustained_rate in runtime/plan/frameworks), each on
 one published run, by bisection; the term then says on which. A run that is predicted too slow without any limit fits none.
 
-    RANVIER_BIN=build/bin calibrate/fit_frameworks.py RUNS.csv
+    RANVIER_BIN=build/bin calibrate/fit_frameworks.py RUNS.csv...
 
-RUNS.csv is a table of published runs in the form that ranvier validate reads."""
+RUNS.csv are tables of published runs in the forms that ranvier validate reads; frameworks of whose runs there is none stay as they are."""
 import csv
 import json
 import os
@@ -28,17 +28,20 @@ FITS = [
     ("internevo", "A100", ("InternLM-7B", "8", "bf16", "")),
     ("fms-fsdp", "A100", ("Llama2 7B", "128", "bf16", "")),
     ("fms-fsdp", "H100", ("Llama2 7B", "96", "bf16", "")),
+    ("nanotron", "H100", ("nanotron-llama-1B", "8", "", "")),
 ]
 
 
-def find(rows, gpu, run):
-    """The first row of a run; a word is of its source or notes."""
+def find(tables, gpu, run):
+    """The first row of a run, and its table's columns; a word is of its source or notes. A table that does not say a run's GPU,
+    precision or source is of one."""
     model, gpus, precision, word = run
-    for row in rows:
-        if (row["model"] == model and row["gpus"] == gpus and row["precision"].startswith(precision) and gpu in row["gpu"]
-                and word in row["source"] + row["notes"]):
-            return row
-    raise SystemExit(f"there is no run of {model} on {gpus} {gpu} in {precision}")
+    for rows, header in tables:
+        for row in rows:
+            if (row["model"] == model and row["gpus"] == gpus and row.get("precision", precision).startswith(precision) and
+                    gpu in row.get("gpu", gpu) and word in row.get("source", "") + row.get("notes", "")):
+                return row, header
+    return None, None
 
 
 def write(path, gpu, rate, fitted_on):
@@ -66,15 +69,19 @@ def predict(table, folder):
     return 1 / speed if row["unit"] in ("batch_seconds", "milliseconds") else speed, f"{row['plan']}: {row['measured_low']} "
 
 
-def fit(rows, header, framework, gpu, run, folder):
-    row, path, table = find(rows, gpu, run), os.path.join(FRAMEWORKS, framework + ".json"), os.path.join(folder, "run.csv")
+def fit(tables, framework, gpu, run, folder):
+    row, header = find(tables, gpu, run)
+    path, table = os.path.join(FRAMEWORKS, framework + ".json"), os.path.join(folder, "run.csv")
+    if not row:
+        return print(f"{framework:20} {gpu:5} there is no run of {run[0]}; it stays as it is")
     with open(table, "w", newline="") as file:
         writer = csv.DictWriter(file, header)
         writer.writeheader()
         writer.writerow(row)
     write(path, gpu, None, "")
     free, fitted_on = predict(table, folder)
-    fitted_on += f"{row['metric']} of {row['model']}, {row['gpus']} GPUs, {row['precision']} ({row['source'].split('/')[0]})"
+    source = row.get("source", "The Ultra-Scale Playbook").split("/")[0]
+    fitted_on += f"{row.get('metric', 'tokens/s/GPU')} of {row['model']}, {row['gpus']} GPUs, {row.get('precision', 'bf16')} ({source})"
     low, high = 0.1, 1.0
     for _ in range(12 if free > 1 else 0):
         middle = (low + high) / 2
@@ -86,12 +93,14 @@ def fit(rows, header, framework, gpu, run, folder):
 
 
 def main():
-    with open(sys.argv[1]) as file:
-        reader = csv.DictReader(file)
-        rows, header = list(reader), reader.fieldnames
+    tables = []
+    for path in sys.argv[1:]:
+        with open(path) as file:
+            reader = csv.DictReader(file)
+            tables.append((list(reader), reader.fieldnames))
     with tempfile.TemporaryDirectory() as folder:
         for framework, gpu, run in FITS:
-            fit(rows, header, framework, gpu, run, folder)
+            fit(tables, framework, gpu, run, folder)
 
 
 if __name__ == "__main__":

@@ -86,6 +86,9 @@ struct device_description {
         int processors;            /* multiprocessors of a GPU, or threads that kernels run on */
         double clock_hertz, memory_clock_hertz;
         const char *cpu_kernels; /* cpu: which variant of its kernels runs, such as "avx2"; else NULL */
+        /* cuda, when it was last synchronized: shapes of products that ran, and of how many of these the
+         * library has nothing for that is fused, so that they are two kernels. */
+        int products, refused_products;
 };
 
 /* An open device. Its members are set when it is opened; those of which it is said may be changed by

@@ -13,8 +13,9 @@ enum {
         REPEATS = 7,
         CPU_SIDE = 1024, /* of the product of (side, k) with (n, k): 0.1 s of one core */
         GPU_SIDE = 8192,
-        COLUMNS = 4096,     /* its n */
-        ELEMENTS = 32 << 20 /* of an array that no cache holds */
+        COLUMNS = 4096,      /* its n */
+        ELEMENTS = 32 << 20, /* of an array that no processor's cache holds */
+        GPU_TIMES = 8        /* so many times as long on a GPU, whose cache may hold 60 MB or more of them */
 };
 
 /* Seconds of the kernels that ran, as the device times them. */
@@ -83,6 +84,15 @@ static void *array(struct device *device, int64_t elements, struct rv_error_info
         return memory;
 }
 
+/* How long arrays are: on a GPU as far as all of them take an eighth of its memory at most. */
+static int64_t array_elements(const struct device *device)
+{
+        const int64_t all = (int64_t)ELEMENTS * 2 * (int64_t)sizeof(real),
+                      room = device->limit_bytes[MEMORY_DEVICE] / 8;
+        const int64_t times = strcmp(device->ops->name, "cpu") == 0 ? 1 : room / all;
+        return ELEMENTS * (times < 1 ? 1 : times > GPU_TIMES ? GPU_TIMES : times);
+}
+
 static int measure_product(struct probe *probe, struct machine_rates *rates, struct rv_error_info *err)
 {
         struct device *device = probe->device;
@@ -102,7 +112,7 @@ static int measure_product(struct probe *probe, struct machine_rates *rates, str
 static int measure_memory(struct probe *probe, struct machine_rates *rates, struct rv_error_info *err)
 {
         struct device *device = probe->device;
-        const int64_t n = COLUMNS, m = ELEMENTS / n;
+        const int64_t n = COLUMNS, m = array_elements(device) / n;
         void *y = array(device, m * n, err), *x = array(device, m * n, err), *b = array(device, n, err);
         if (!y || !x || !b)
                 return RV_ESYSTEM;
@@ -122,7 +132,7 @@ static int measure_memory(struct probe *probe, struct machine_rates *rates, stru
 static int measure_update(struct probe *probe, struct machine_rates *rates, struct rv_error_info *err)
 {
         struct device *device = probe->device;
-        const int64_t n = ELEMENTS / 4;
+        const int64_t n = array_elements(device) / 4;
         real *flat[4];
         for (int i = 0; i < 4; i++)
                 flat[i] = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE,

@@ -323,11 +323,13 @@ static json_t *device_json(const struct run *run, const struct rank_memory *memo
         json_t *used = json_array();
         for (int i = 0; i < run->net->ranks; i++)
                 json_array_append_new(used, memory[i].used < 0 ? json_null() : json_integer(memory[i].used));
-        return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:s?, s:b, s:I, s:o}", "kind", device->ops->name,
-                         "name", d->name, "driver", d->driver, "processors", d->processors, "clock_hertz",
-                         d->clock_hertz, "memory_clock_hertz", d->memory_clock_hertz, "cpu_kernels",
-                         d->cpu_kernels, "graphs", device->ops->begin_group && !run->settings.no_graphs,
-                         "overhead_bytes", (json_int_t)device->overhead_bytes, "used_bytes", used);
+        return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:s?, s:b, s:i, s:i, s:I, s:o}", "kind",
+                         device->ops->name, "name", d->name, "driver", d->driver, "processors", d->processors,
+                         "clock_hertz", d->clock_hertz, "memory_clock_hertz", d->memory_clock_hertz,
+                         "cpu_kernels", d->cpu_kernels, "graphs",
+                         device->ops->begin_group && !run->settings.no_graphs, "products", d->products,
+                         "refused_products", d->refused_products, "overhead_bytes",
+                         (json_int_t)device->overhead_bytes, "used_bytes", used);
 }
 
 /* What a rank's experts had of a layer's rows, of all ranks and of those that had most. */

@@ -220,11 +220,11 @@ static void the_recorder_hears_of_kernels_in_order_and_before_a_later_token(void
 
 /* ---- graphs ---- */
 
-/* Three additions of b to y. */
-static void add_thrice(struct device *device, float *y, const float *b)
+/* As many additions of b to y as make a graph. */
+static void add_times(struct device *device, float *y, const float *b)
 {
         device->ops->begin_group(device);
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < CUDA_GRAPH_KERNELS; i++)
                 kernels_bias(device, y, b, 4, 16);
         device->ops->end_group(device);
 }
@@ -259,16 +259,16 @@ static void a_group_is_captured_the_second_time_and_replayed(void **state)
         write_to(device, b, ones, 16);
         struct launches before = launches();
         for (int time = 1; time <= 5; time++) {
-                add_thrice(device, y, b);
+                add_times(device, y, b);
                 read_back(device, got, y, 64);
-                assert_launches(&before, time == 2, time >= 2, 3);
+                assert_launches(&before, time == 2, time >= 2, CUDA_GRAPH_KERNELS);
                 for (int i = 0; i < 64; i++)
-                        assert_true(got[i] == (float)(3 * time));
+                        assert_true(got[i] == (float)(CUDA_GRAPH_KERNELS * time));
         }
-        add_thrice(device, y, b + 16); /* zeros: other operands are another group */
+        add_times(device, y, b + 16); /* zeros: other operands are another group */
         read_back(device, got, y, 64);
-        assert_launches(&before, 0, 0, 3);
-        assert_true(got[5] == 15);
+        assert_launches(&before, 0, 0, CUDA_GRAPH_KERNELS);
+        assert_true(got[5] == 5 * CUDA_GRAPH_KERNELS);
         device->ops->close(device);
 }
 
@@ -279,9 +279,9 @@ static void no_graphs_are_made_when_they_are_off(void **state)
         float *y = floats(device, MEMORY_DEVICE, 64), *b = floats(device, MEMORY_DEVICE, 16);
         struct launches before = launches();
         for (int time = 0; time < 3; time++)
-                add_thrice(device, y, b);
+                add_times(device, y, b);
         device->ops->synchronize(device);
-        assert_launches(&before, 0, 0, 9);
+        assert_launches(&before, 0, 0, 3 * CUDA_GRAPH_KERNELS);
         device->ops->close(device);
 }
 
@@ -295,13 +295,31 @@ static void kernels_that_read_other_tokens_each_time_part_a_group(void **state)
         struct launches before = launches();
         for (int time = 0; time < 4; time++) {
                 device->ops->begin_group(device);
-                kernels_bias(device, w, b, 4, 16);
+                for (int i = 0; i < CUDA_GRAPH_KERNELS; i++)
+                        kernels_bias(device, w, b, 4, 16);
                 kernels_embedding(device, x, tokens + 4 * time, w, w, 1, 4, 16);
-                kernels_bias(device, x, b, 4, 16);
-                kernels_bias(device, x, b, 4, 16);
+                for (int i = 0; i < CUDA_GRAPH_KERNELS; i++)
+                        kernels_bias(device, x, b, 4, 16);
                 device->ops->end_group(device);
                 device->ops->synchronize(device);
-                assert_launches(&before, time == 1 ? 2 : 0, time >= 1 ? 2 : 0, 4);
+                assert_launches(&before, time == 1 ? 2 : 0, time >= 1 ? 2 : 0, 2 * CUDA_GRAPH_KERNELS + 1);
+        }
+        device->ops->close(device);
+}
+
+static void groups_of_few_kernels_are_no_graphs(void **state)
+{
+        (void)state;
+        struct device *device = open_alone();
+        float *y = floats(device, MEMORY_DEVICE, 64), *b = floats(device, MEMORY_DEVICE, 16);
+        struct launches before = launches();
+        for (int time = 0; time < 3; time++) {
+                device->ops->begin_group(device);
+                for (int i = 0; i < CUDA_GRAPH_KERNELS - 1; i++)
+                        kernels_bias(device, y, b, 4, 16);
+                device->ops->end_group(device);
+                device->ops->synchronize(device);
+                assert_launches(&before, 0, 0, CUDA_GRAPH_KERNELS - 1);
         }
         device->ops->close(device);
 }
@@ -317,7 +335,8 @@ static void group(struct cuda_graphs *graphs, int64_t m)
 {
         const struct kernel kernel = {.kind = KERNEL_BIAS, .batch = 1, .m = m, .n = 1};
         cuda_graphs_begin(graphs);
-        assert_int_equal(cuda_graphs_add(graphs, &kernel, &(struct kernel_args){0}), cudaSuccess);
+        for (int i = 0; i < CUDA_GRAPH_KERNELS; i++)
+                assert_int_equal(cuda_graphs_add(graphs, &kernel, &(struct kernel_args){0}), cudaSuccess);
         assert_int_equal(cuda_graphs_end(graphs), cudaSuccess);
 }
 
@@ -349,7 +368,7 @@ static void the_least_recently_used_group_is_forgotten(void **state)
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
                 launched = 0;
                 group(graphs, steps[i].m);
-                if (launched != steps[i].launched)
+                if (launched != CUDA_GRAPH_KERNELS * steps[i].launched)
                         fail_msg("step %zu (group %lld) launched %d times", i, (long long)steps[i].m,
                                  launched);
         }
@@ -415,7 +434,39 @@ static void a_shape_is_planned_once_and_odd_ones_are_two_kernels(void **state)
         assert_launches(&before, 0, 0, 1);
         assert_int_equal(cuda_matmul_plans(matmul, &unfused), 5);
         assert_int_equal(unfused, 1);
+        device->ops->synchronize(device);
+        assert_int_equal(device->description.products, 5);
+        assert_int_equal(device->description.refused_products, 1);
         device->ops->close(device);
+}
+
+/* Of bf16 with GELU: how many kernels it is on a GPU of this compute capability. */
+static int64_t kernels_with_gelu(const char *capability)
+{
+        enum { SIDE = 64 };
+        setenv("RANVIER_EMULATED_CAPABILITY", capability, 1);
+        struct device *device = open_alone();
+        device->dtype = DTYPE_BF16;
+        float *x = floats(device, MEMORY_DEVICE, SIDE * SIDE),
+              *y = floats(device, MEMORY_DEVICE, SIDE * SIDE),
+              *h = floats(device, MEMORY_DEVICE, SIDE * SIDE);
+        const struct launches before = launches();
+        kernels_matmul_bias_gelu(device, y, h, x, x, x, SIDE, SIDE, SIDE);
+        device->ops->synchronize(device);
+        const int64_t kernels = launches().kernels - before.kernels;
+        device->ops->close(device);
+        unsetenv("RANVIER_EMULATED_CAPABILITY");
+        return kernels;
+}
+
+static void gelu_goes_with_a_product_where_that_is_a_fusion(void **state)
+{
+        (void)state;
+        assert_int_equal(kernels_with_gelu("80"), 2);
+        assert_int_equal(kernels_with_gelu("89"), 2);
+        assert_int_equal(kernels_with_gelu("90"), 1);
+        assert_int_equal(kernels_with_gelu("100"), 1);
+        assert_int_equal(kernels_with_gelu("120"), 2);
 }
 
 /* a (outer, m, inner, k), as attention has queries in it: the strides of both dimensions of a batch. */
@@ -499,8 +550,8 @@ static void fail_in_poll(struct device *device, float *memory)
 static void fail_in_capture(struct device *device, float *memory)
 {
         emulated_inject("cudaGraphInstantiateWithFlags", 1, cudaErrorMemoryAllocation);
-        add_thrice(device, memory, memory);
-        add_thrice(device, memory, memory);
+        add_times(device, memory, memory);
+        add_times(device, memory, memory);
 }
 
 static void check_failure(void (*run)(struct device *, float *), const char *what, const char *why)
@@ -578,8 +629,10 @@ int main(void)
                 cmocka_unit_test(a_group_is_captured_the_second_time_and_replayed),
                 cmocka_unit_test(no_graphs_are_made_when_they_are_off),
                 cmocka_unit_test(kernels_that_read_other_tokens_each_time_part_a_group),
+                cmocka_unit_test(groups_of_few_kernels_are_no_graphs),
                 cmocka_unit_test(the_least_recently_used_group_is_forgotten),
                 cmocka_unit_test(a_shape_is_planned_once_and_odd_ones_are_two_kernels),
+                cmocka_unit_test(gelu_goes_with_a_product_where_that_is_a_fusion),
                 cmocka_unit_test(batches_of_two_dimensions_reach_every_matrix),
                 cmocka_unit_test(a_call_that_fails_becomes_a_sentence),
                 cmocka_unit_test(a_machine_that_cannot_compute_is_refused_in_a_sentence),

@@ -134,6 +134,32 @@ static void a_kernel_not_met_before_opens_the_gate(void **state)
         assert_int_equal(timed->recorded, 5);
 }
 
+/* A product of 4 x 4 whose rows of A are so far apart. */
+static void multiply(struct timed *timed, int64_t apart)
+{
+        const struct matmul product = {.m = 4, .n = 4, .k = 4, .lda = apart};
+        kernels_matmul(timed->device, &product, timed->y, timed->y, timed->b);
+}
+
+/* The library plans and loads another kernel for other leading dimensions, though shapes and addresses are
+ * the same. */
+static void a_product_of_other_strides_opens_the_gate(void **state)
+{
+        struct timed *timed = *state;
+        multiply(timed, 4);
+        timed->device->ops->synchronize(timed->device);
+        timed->recorded = 0;
+        timed->device->ops->begin_group(timed->device);
+        launch(timed, 3, ROWS);
+        multiply(timed, 4);
+        assert_int_equal(recorded_by_polls(timed), 0);
+        multiply(timed, 8);
+        assert_int_equal(recorded_by_polls(timed), 5);
+        timed->device->ops->end_group(timed->device);
+        timed->device->ops->synchronize(timed->device);
+        assert_int_equal(timed->recorded, 5);
+}
+
 static void kernels_with_no_recorder_have_no_gates(void **state)
 {
         struct timed *timed = *state;
@@ -183,6 +209,7 @@ int main(void)
                 TEST(a_gate_opens_when_the_next_is_queued),
                 TEST(a_kernel_without_a_group_waits_for_nothing),
                 TEST(a_kernel_not_met_before_opens_the_gate),
+                TEST(a_product_of_other_strides_opens_the_gate),
                 TEST(kernels_with_no_recorder_have_no_gates),
                 TEST(a_host_that_waits_within_a_group_is_found),
                 TEST(a_gate_that_gave_up_ends_the_program),

@@ -290,6 +290,9 @@ static void cuda_synchronize(struct device *device)
         for (int lane = 0; lane < DEVICE_LANES; lane++)
                 check(cuda, cudaStreamSynchronize(cuda->lanes[lane].stream), "a kernel or a copy");
         deliver(cuda);
+        size_t refused;
+        device->description.products = (int)cuda_matmul_plans(cuda->matmul, &refused);
+        device->description.refused_products = (int)refused;
 }
 
 /* ---- memory ---- */
@@ -446,9 +449,11 @@ static cudaError_t describe(struct cuda_device *cuda)
         keep(&first, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->gpu));
         keep(&first, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->gpu));
         keep(&first, cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, cuda->gpu));
-        keep(&first, cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, cuda->gpu));
-        keep(&first, cudaDeviceGetAttribute(&memory_kilohertz, cudaDevAttrMemoryClockRate, cuda->gpu));
-        keep(&first, cudaDriverGetVersion(&driver));
+        /* What only reports show may be refused, as virtual GPUs do: then it is 0. */
+        if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, cuda->gpu) != cudaSuccess ||
+            cudaDeviceGetAttribute(&memory_kilohertz, cudaDevAttrMemoryClockRate, cuda->gpu) != cudaSuccess ||
+            cudaDriverGetVersion(&driver) != cudaSuccess)
+                (void)cudaGetLastError();
         driver_version(version, sizeof version);
         snprintf(d->name, sizeof d->name, "%.*s", (int)sizeof d->name - 1, properties.name);
         snprintf(d->driver, sizeof d->driver, version[0] ? "%s (CUDA %d.%d)" : "%sCUDA %d.%d", version,

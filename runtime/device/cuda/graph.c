@@ -166,8 +166,11 @@ static cudaError_t capture(const struct cuda_graphs *graphs, cudaGraphExec_t *ex
 /* What is held back: as a graph if it was seen before. */
 static cudaError_t flush(struct cuda_graphs *graphs)
 {
-        if (graphs->count == 0)
+        if (graphs->count < CUDA_GRAPH_KERNELS) {
+                launch_all(graphs);
+                graphs->count = 0;
                 return cudaSuccess;
+        }
         const uint64_t hash = content_hash(graphs->launches, graphs->count);
         struct entry *entry = find(graphs, hash);
         cudaError_t status = cudaSuccess;

@@ -15,6 +15,9 @@
 
 /* How many groups the device knows at once; then the least recently used is forgotten. */
 enum { CUDA_GRAPHS = 128 };
+/* A group of fewer kernels is launched kernel by kernel, and not remembered: a graph of so few gains nothing,
+ * and would take the place of one that does. */
+enum { CUDA_GRAPH_KERNELS = 8 };
 
 /* Launches one kernel on the stream that graphs are captured on. It handles its own failures: there is no
  * result. */

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <cublasLt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -258,13 +259,38 @@ static struct plan *add(struct cuda_matmul *matmul, const struct plan *plan)
         return &matmul->plans[matmul->count++];
 }
 
+/* RANVIER_CUDA_PLANS: a line for each plan that is made. */
+static void tell(const struct plan *plan)
+{
+        const struct shape *s = &plan->shape;
+        if (!getenv("RANVIER_CUDA_PLANS"))
+                return;
+        fprintf(stderr, "cuda plan: %s, %s, m %lld n %lld k %lld batch %lld%s%s%s, ld %lld %lld %lld: %s\n",
+                kernel_name((enum kernel_kind)s->kind), dtype_precision((enum dtype)s->dtype),
+                (long long)s->columns, (long long)s->rows, (long long)s->k, (long long)s->batch,
+                s->transpose_b ? ", A transposed" : "", s->transpose_a ? ", B transposed" : "",
+                s->accumulate ? ", added" : "", (long long)s->ldb, (long long)s->lda, (long long)s->ldd,
+                plan->unfused ? "refused by cuBLASLt, so a product and a kernel behind it" : "planned");
+}
+
+/* GELU of bf16 by cuBLASLt is a fusion on the Hopper and Blackwell of data centres. On others its epilogue is
+ * a second kernel, slower than ours (karpathy/llm.c pull requests 338 and 653; sgl-project/sglang 34350). */
+static bool gelu_is_fused(int capability, const struct shape *shape)
+{
+        const bool gelu =
+                shape->kind == KERNEL_MATMUL_BIAS_GELU || shape->kind == KERNEL_MATMUL_GELU_BACKWARD;
+        return !gelu || shape->dtype != DTYPE_BF16 || (capability >= 90 && capability < 120);
+}
+
 /* Vectors of 16 bytes, and auxiliary matrices whose rows are multiples of them, are what epilogues take. GELU
  * in fp32 is our own kernel's: cuBLASLt's is not said to be exact to more than 16 bits need. */
-static bool may_fuse(const struct shape *shape, const struct product *product)
+static bool may_fuse(int capability, const struct shape *shape, const struct product *product)
 {
         if (shape->kind == KERNEL_MATMUL)
                 return true;
         const uintptr_t addresses = (uintptr_t)product->bias | (uintptr_t)product->aux;
+        if (!gelu_is_fused(capability, shape))
+                return false;
         return addresses % 16 == 0 && shape->rows % 8 == 0 && (shape->dtype != DTYPE_FP32 || !product->aux);
 }
 
@@ -284,6 +310,8 @@ static cublasStatus_t plan_of(struct cuda_matmul *matmul, const struct shape *sh
         }
         if (status == CUBLAS_STATUS_SUCCESS && !(*plan = add(matmul, &made)))
                 status = CUBLAS_STATUS_ALLOC_FAILED;
+        if (status == CUBLAS_STATUS_SUCCESS)
+                tell(*plan);
         if (status != CUBLAS_STATUS_SUCCESS)
                 plan_free(&made);
         return status;
@@ -473,7 +501,7 @@ static const char *fused(struct cuda_matmul *matmul, cudaStream_t stream, const 
                 .accumulate = kernel->kind == KERNEL_MATMUL_BIAS_RESIDUAL,
         };
         struct plan *plan;
-        if (!may_fuse(&shape, &product))
+        if (!may_fuse(matmul->work->capability, &shape, &product))
                 return unfused(matmul, stream, kernel, &product);
         const cublasStatus_t status = plan_of(matmul, &shape, &product, &plan);
         if (status != CUBLAS_STATUS_SUCCESS)

@@ -30,7 +30,7 @@ const char *cuda_matmul(struct cuda_matmul *, cudaStream_t stream, const struct 
                         const struct kernel_args *args);
 
 /* Returns how many shapes are planned, and stores in `unfused` for how many of these cuBLASLt had nothing
- * fused; for tests. */
+ * fused. With RANVIER_CUDA_PLANS in the environment each plan is told on stderr when it is made. */
 size_t cuda_matmul_plans(const struct cuda_matmul *, size_t *unfused);
 
 #endif

@@ -677,6 +677,7 @@ int program_grouped_attention(struct program *p, int qkv, int64_t heads, double 
 void program_loss(struct program *p, const char *name, int x, int64_t vocabulary, int targets, bool loss_only)
 {
         const int logits = program_linear(p, name, x, 1, &vocabulary, 0);
+        p->values[logits].padded = true;
         p->forward.at[p->forward.count - 1].chunked = 1;
         const int loss = new_value(p, "loss", ROLE_NUMBER, OPERAND_NUMBER, 1, (int64_t[]){1});
         const int left = loss_only ? logits : in_place(p, logits);
@@ -755,9 +756,23 @@ int64_t program_elements(const struct program *p, int value, int64_t rows)
         return extent_of(p, v, axes_between(0, v->axes), rows);
 }
 
+int64_t program_padded(int64_t columns)
+{
+        return (columns + PROGRAM_PITCH - 1) / PROGRAM_PITCH * PROGRAM_PITCH;
+}
+
+int64_t program_pitch(const struct program *p, int value)
+{
+        const struct value *v = &p->values[value];
+        const int64_t columns = extent_of(p, v, bit(v->axes - 1), 0);
+        return v->padded ? program_padded(columns) : columns;
+}
+
 int64_t program_stored_elements(const struct program *p, int value, int64_t rows)
 {
         const struct value *v = &p->values[value];
+        if (v->padded)
+                return extent_of(p, v, axes_between(0, v->axes - 1), rows) * program_pitch(p, value);
         if (!v->capacity)
                 return program_elements(p, value, rows);
         return v->capacity * extent_of(p, v, axes_between(3, v->axes), rows);

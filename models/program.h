@@ -81,10 +81,16 @@ struct value {
         /* enum product_format: it is a copy of a tensor that products read, with elements of that format;
          * else what its type says. */
         unsigned char format;
+        /* Its rows are longer in memory than its columns: a multiple of PROGRAM_PITCH elements. Of logits,
+         * whose columns may be any number: products then find every row aligned. */
+        bool padded;
         /* Of rows that other ranks send to this rank's experts: for how many there is memory; 0: as many as
          * the extents say, which are those of balanced experts. */
         int64_t capacity;
 };
+
+/* Elements that padded rows are a multiple of: 128 bytes in 16 bits. */
+enum { PROGRAM_PITCH = 64 };
 
 /* How the initial values of a tensor are drawn: normal numbers of standard deviation 0.02, or less where the
  * product of the tensor is added to a residual stream; zeros; ones. */
@@ -408,8 +414,13 @@ void program_place(const struct program *, const struct steps *, const bool fixe
 
 /* Returns the elements of a value as one shard has it; if `rows` is not 0, of so many rows of tokens only. */
 int64_t program_elements(const struct program *, int value, int64_t rows);
-/* The same, but of rows that other ranks send as many as there is memory for. */
+/* The same, but of rows that other ranks send as many as there is memory for, and padded rows as long as they
+ * are. */
 int64_t program_stored_elements(const struct program *, int value, int64_t rows);
+/* Return the elements from a row of a value, or of so many columns, to the next: more than its columns where
+ * it is padded. */
+int64_t program_pitch(const struct program *, int value);
+int64_t program_padded(int64_t columns);
 /* Returns the shard's extent of a value along one axis, in elements. */
 int64_t program_axis(const struct program *, int value, int axis);
 

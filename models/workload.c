@@ -16,7 +16,7 @@ int64_t workload_loss_rows(const struct gpt *gpt, const struct stage *stage, con
                 return 0;
         const int64_t N = (int64_t)work->micro_batch_size * work->seq_len;
         const int64_t max = work->logits_bytes ? work->logits_bytes : WORKLOAD_LOGITS_BYTES;
-        const int64_t row = (int64_t)partition_vocabulary(gpt, stage) * work_element_bytes(work);
+        const int64_t row = program_padded(partition_vocabulary(gpt, stage)) * work_element_bytes(work);
         const int64_t groups = (N + WORKLOAD_LOSS_ROWS - 1) / WORKLOAD_LOSS_ROWS;
         const int64_t fitting = max / (row * WORKLOAD_LOSS_ROWS), each = fitting ? fitting : 1;
         const int64_t chunks = (groups + each - 1) / each, balanced = (groups + chunks - 1) / chunks;

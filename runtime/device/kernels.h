@@ -127,8 +127,8 @@
  * softmax_backward, p: dp, p. dp becomes scale p (dp - sum(dp p)), zeros after the diagonal. scalar and ld
  *   as forward.
  * cross_entropy, p: loss, logits, targets, numbers. Adds the summed negative log likelihood of targets (m)
- *   to *loss (double) and leaves scale (softmax - onehot) in logits (m,n). scalar[0]: scale. numbers NULL:
- *   the logits are of the whole vocabulary.
+ *   to *loss (double) and leaves scale (softmax - onehot) in logits (m,n), whose rows are stride[0][1]
+ *   elements apart. scalar[0]: scale. numbers NULL: the logits are of the whole vocabulary.
  * cross_entropy_loss, p: the same. Adds to *loss alone and leaves the logits as they are.
  *
  * Over a part of the vocabulary (the CPU alone has this) these two work in two halves, which meet in the
@@ -260,5 +260,15 @@ void kernels_overflow(struct device *, double *found, const void *g, int64_t n, 
 void kernels_unscale(struct device *, real *out, void *g, const double *scale, int64_t n);
 /* Sets the n gradients g to zero. */
 void kernels_clear(struct device *, void *g, int64_t n);
+
+/* Returns the elements from a row of an operand to the next, 0 for one without rows. All rows are dense, but
+ * for those of logits (cross_entropy). */
+static inline int64_t kernels_row_elements(const struct kernel_operand *operand, const struct kernel *kernel,
+                                           const struct kernel_args *args)
+{
+        const bool loss = kernel->kind == KERNEL_CROSS_ENTROPY || kernel->kind == KERNEL_CROSS_ENTROPY_LOSS;
+        return loss && operand->extent == EXTENT_MN ? args->stride[0][1]
+                                                    : operand_row_elements(operand, kernel);
+}
 
 #endif

@@ -166,8 +166,9 @@ static int64_t element_bytes(const struct nn_stage *nn, enum operand_type type)
 /* Elements from one index of `axis` to the next. */
 static int64_t stride_of(const struct program *p, int value, int axis)
 {
-        int64_t stride = 1;
-        for (int inner = axis + 1; inner < p->values[value].axes; inner++)
+        const int last = p->values[value].axes - 1;
+        int64_t stride = axis < last ? program_pitch(p, value) : 1;
+        for (int inner = axis + 1; inner < last; inner++)
                 stride *= program_axis(p, value, inner);
         return stride;
 }
@@ -284,12 +285,14 @@ static void embedding_arguments(const struct nn_stage *nn, bool backward, struct
                 args->p[1] = NULL;
 }
 
-static void loss_arguments(const struct nn_stage *nn, const struct step *step, struct kernel_args *args)
+static void loss_arguments(const struct nn_stage *nn, const struct program *p, const struct step *step,
+                           struct kernel_args *args)
 {
         enum { LOSS, LOGITS, TARGETS, NUMBERS };
         const int64_t N = rows_of(nn), first = partition_first_token(&nn->gpt, &nn->stage);
         const int64_t V = partition_vocabulary(&nn->gpt, &nn->stage), left = nn->gpt.vocab_size - first;
         args->scalar[0] = nn->loss_scale;
+        args->stride[0][1] = program_pitch(p, step->view[LOGITS].value);
         if (step->view[NUMBERS].value < 0)
                 return;
         args->ld[2] = N;
@@ -355,7 +358,7 @@ static void set_arguments(const struct nn_stage *nn, const struct exec_frame *f,
                 break;
         case KERNEL_CROSS_ENTROPY:
         case KERNEL_CROSS_ENTROPY_LOSS:
-                loss_arguments(nn, step, args);
+                loss_arguments(nn, p, step, args);
                 break;
         default:
                 break;

@@ -262,8 +262,8 @@ bool nn_backward_unit(struct nn_stage *, const struct nn_unit *unit, int micro_b
  * stage. */
 void *nn_output(struct nn_stage *, int chunk, int slot);
 
-/* Returns the raw logits in a slot, (B x T, V): on the last stage, after a forward with `loss_only`. Not for
- * a stage whose loss is made in chunks. */
-void *nn_logits(struct nn_stage *, int slot);
+/* Returns the raw logits in a slot, (B x T, V), and stores how many elements their rows are apart: on the
+ * last stage, after a forward with `loss_only`. Not for a stage whose loss is made in chunks. */
+void *nn_logits(struct nn_stage *, int slot, int64_t *apart);
 
 #endif

@@ -76,15 +76,17 @@ static struct exec_frame head_frame(struct nn_stage *nn, enum layer layer, int m
                                    .micro_batch = micro_batch};
 }
 
-void *nn_logits(struct nn_stage *nn, int slot)
+void *nn_logits(struct nn_stage *nn, int slot, int64_t *apart)
 {
         const struct nn_exec *e = nn->exec;
         assert(nn->stage.last && !e->workload.loss_rows);
         const struct exec_frame head = head_frame(nn, LAYER_VALIDATION, 0, slot);
-        const struct steps *steps = &e->workload.program[LAYER_VALIDATION].forward;
+        const struct program *program = &e->workload.program[LAYER_VALIDATION];
+        const struct steps *steps = &program->forward;
         int s = 0;
         while (!steps->at[s].chunked)
                 s++;
+        *apart = program_pitch(program, steps->at[s].view[2].value);
         return head.slot + e->kept[LAYER_VALIDATION][steps->at[s].view[2].value];
 }
 

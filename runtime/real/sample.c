@@ -146,8 +146,10 @@ static void sampler_logits(struct sampler *sampler)
         device->ops->synchronize(device);
         nn_forward(sampler->nn, 0, 0, -1, 0, true);
         device->ops->synchronize(device);
+        int64_t apart;
+        void *logits = nn_logits(sampler->nn, 0, &apart);
         device->ops->copy(device, DEVICE_DEVICE_TO_HOST, sampler->logits,
-                          nn_at(sampler->nn, nn_logits(sampler->nn, 0), (sampler->filled - 1) * vocabulary),
+                          nn_at(sampler->nn, logits, (sampler->filled - 1) * apart),
                           vocabulary * (int64_t)sizeof *sampler->logits);
         device->ops->synchronize(device);
 }

@@ -501,13 +501,14 @@ void kernels_set_last_columns(struct device *device, void *x, const void *y, int
 }
 
 void kernels_cross_entropy(struct device *device, double *loss, void *logits, const int32_t *targets,
-                           int64_t N, int64_t V, double scale, bool loss_only)
+                           int64_t N, int64_t V, int64_t apart, double scale, bool loss_only)
 {
-        kernels_launch(device,
-                       (struct kernel){.kind = loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY,
-                                       .m = N,
-                                       .n = V},
-                       &(struct kernel_args){.p = {loss, logits, (void *)targets}, .scalar = {scale}});
+        kernels_launch(
+                device,
+                (struct kernel){
+                        .kind = loss_only ? KERNEL_CROSS_ENTROPY_LOSS : KERNEL_CROSS_ENTROPY, .m = N, .n = V},
+                &(struct kernel_args){
+                        .p = {loss, logits, (void *)targets}, .stride = {{0, apart}}, .scalar = {scale}});
 }
 
 void kernels_cross_entropy_numbers(struct device *device, real *numbers, const void *logits,
@@ -516,7 +517,7 @@ void kernels_cross_entropy_numbers(struct device *device, real *numbers, const v
         kernels_launch(device, (struct kernel){.kind = KERNEL_CROSS_ENTROPY_LOSS, .m = N, .n = V},
                        &(struct kernel_args){.p = {NULL, (void *)logits, (void *)targets, numbers},
                                              .ld = {part.first, 0, N},
-                                             .stride = {{part.valid}},
+                                             .stride = {{part.valid, V}},
                                              .inner = 1});
 }
 
@@ -527,7 +528,7 @@ void kernels_cross_entropy_part(struct device *device, double *loss, void *logit
         kernels_launch(device, (struct kernel){.kind = KERNEL_CROSS_ENTROPY, .m = N, .n = V},
                        &(struct kernel_args){.p = {loss, logits, (void *)targets, (void *)numbers},
                                              .ld = {part.first, 0, N},
-                                             .stride = {{part.valid}},
+                                             .stride = {{part.valid, V}},
                                              .inner = shards,
                                              .scalar = {scale}});
 }

@@ -147,7 +147,7 @@ void kernels_last_columns(struct device *, void *y, const void *x, int64_t m, in
 void kernels_set_last_columns(struct device *, void *x, const void *y, int64_t m, int64_t n, int64_t k);
 
 void kernels_cross_entropy(struct device *, double *loss, void *logits, const int32_t *targets, int64_t N,
-                           int64_t V, double scale, bool loss_only);
+                           int64_t V, int64_t apart, double scale, bool loss_only);
 
 struct vocabulary_part {
         int64_t first, valid;

@@ -1748,25 +1748,29 @@ static void softmaxes_conform(void **state)
 
 static void launch_cross_entropy(struct device *device, void *p[], const struct test_case *c)
 {
-        kernels_cross_entropy(device, p[0], p[1], p[2], c->n[0], c->n[1], c->scalar, c->flag);
+        kernels_cross_entropy(device, p[0], p[1], p[2], c->n[0], c->n[1], c->n[2], c->scalar, c->flag);
 }
 
-static void check_cross_entropy(struct pair *pair, int64_t N, int64_t V, double size, bool loss_only)
+/* Rows are `apart` elements apart; what lies between them stays. */
+static void check_cross_entropy(struct pair *pair, int64_t N, int64_t V, int64_t apart, double size,
+                                bool loss_only)
 {
         struct test_case c = {
-                .launch = launch_cross_entropy, .n = {N, V}, .scalar = 0.125, .flag = loss_only};
-        NAME(&c, "cross_entropy%s N %lld V %lld, logits to %g", loss_only ? "_loss" : "", LL(N), LL(V), size);
+                .launch = launch_cross_entropy, .n = {N, V, apart}, .scalar = 0.125, .flag = loss_only};
+        NAME(&c, "cross_entropy%s N %lld V %lld of %lld, logits to %g", loss_only ? "_loss" : "", LL(N),
+             LL(V), LL(apart), size);
         const double relative = (4 * size + (double)V + 16) * u;
         add_random(pair, &c, DOUBLE, 1, 3);
         double *loss_bound = written(&c);
         *loss_bound = (double)N * relative * 2;
-        const double *x = add_random(pair, &c, TENSOR, N * V, size);
+        const double *x = add_random(pair, &c, TENSOR, N * apart, size);
         double *bound = loss_only ? NULL : written(&c);
         add_tokens(pair, &c, N, V);
         for (int64_t n = 0; n < N && !loss_only; n++) {
-                softmax_row(x + n * V, V, 1, bound + n * V);
+                double *row = bound + n * apart;
+                softmax_row(x + n * apart, V, 1, row);
                 for (int64_t v = 0; v < V; v++)
-                        bound[n * V + v] = c.scalar * ((relative + u) * bound[n * V + v] + u) + FLUSHED;
+                        row[v] = c.scalar * ((relative + u) * row[v] + u) + FLUSHED;
         }
         conforms(pair, &c);
 }
@@ -1775,11 +1779,14 @@ static void cross_entropies_conform(void **state)
 {
         for (int s = 0; s < SHAPES; s++)
                 for (int loss_only = 0; loss_only < 2; loss_only++) {
-                        check_cross_entropy(*state, shapes[s].m, shapes[s].n, 5, loss_only);
-                        check_cross_entropy(*state, shapes[s].m, shapes[s].n, 1e4, loss_only);
+                        const int64_t n = shapes[s].n;
+                        check_cross_entropy(*state, shapes[s].m, n, n, 5, loss_only);
+                        check_cross_entropy(*state, shapes[s].m, n, n + 5, 5, loss_only);
+                        check_cross_entropy(*state, shapes[s].m, n, n, 1e4, loss_only);
                 }
-        check_cross_entropy(*state, 3, 50257, 5, false);
-        check_cross_entropy(*state, 2, 50304, 5, true);
+        check_cross_entropy(*state, 3, 50257, 50304, 5, false);
+        check_cross_entropy(*state, 2, 50257, 50257, 5, false);
+        check_cross_entropy(*state, 2, 50304, 50304, 5, true);
 }
 
 /* ---- attention ---- */

@@ -435,7 +435,7 @@ static void chunks_of_the_loss_give_the_same_gradients(void **state)
                                whole = open_network(&gpt, 1, RECOMPUTE_NONE, true),
                                chunked = open_chunked(&gpt, 1, RECOMPUTE_FULL, true, 1);
                 assert_int_equal(plain.stages[0]->layout.head - whole.stages[0]->layout.head,
-                                 memory_aligned(B * T * 19 * 8));
+                                 memory_aligned(B * T * PROGRAM_PITCH * 8)); /* of 19 words */
                 assert_int_equal(chunked.stages[0]->layout.head, whole.stages[0]->layout.head);
                 const double loss = forward(&plain, false);
                 assert_within(forward(&chunked, true), loss, 1e-13 * loss, "validation's loss", way);

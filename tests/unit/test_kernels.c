@@ -1598,8 +1598,8 @@ static void check_cross_entropy(struct device *device, uint64_t *random, int64_t
                 targets[n] = (int32_t)random_below(random, V);
         double loss = 3, loss_alone = 3, expected = 3, *p = malloc((size_t)V * sizeof *p);
         assert_non_null(p);
-        kernels_cross_entropy(device, &loss, lend(device, x, N * V), targets, N, V, scale, false);
-        kernels_cross_entropy(device, &loss_alone, lend(device, y, N * V), targets, N, V, scale, true);
+        kernels_cross_entropy(device, &loss, lend(device, x, N * V), targets, N, V, V, scale, false);
+        kernels_cross_entropy(device, &loss_alone, lend(device, y, N * V), targets, N, V, V, scale, true);
         finish(device);
         const double relative = (2 * size + (double)V + 8) * u;
         for (int64_t n = 0; n < N; n++) {
@@ -1720,7 +1720,7 @@ static void a_nan_stays_visible(void **state)
                 kernels_squared_norm(device, &norm, lend(device, x, 19), 19, false);
                 kernels_swiglu(device, lend(device, y, 19), lend(device, gu, 38), 1, 19);
                 finish(device);
-                kernels_cross_entropy(device, &loss, lend(device, x, 19), &target, 1, 19, 1, false);
+                kernels_cross_entropy(device, &loss, lend(device, x, 19), &target, 1, 19, 19, 1, false);
                 finish(device);
                 assert_true(isnan(g[at]) && isnan(s[18 * 19]) && isnan(norm) && isnan(loss));
                 assert_true(isnan(y[at]) && y[(at + 1) % 19] == 0);

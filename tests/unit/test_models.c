@@ -1203,7 +1203,8 @@ static void chunks_of_the_loss_are_few_and_balanced(void **state)
                                           .dtype = i % 2 ? DTYPE_FP16 : DTYPE_FP32,
                                           .fused = true};
                 const int64_t N = (int64_t)work.micro_batch_size * work.seq_len;
-                const int64_t max = WORKLOAD_LOGITS_BYTES / (gpt.vocab_size * work_element_bytes(&work));
+                const int64_t pitch = (gpt.vocab_size + 63) / 64 * 64;
+                const int64_t max = WORKLOAD_LOGITS_BYTES / (pitch * work_element_bytes(&work));
                 const int64_t rows = workload_loss_rows(&gpt, &stage, &work);
                 const int64_t chunks = (N + rows - 1) / rows, last = N - (chunks - 1) * rows;
                 assert_true(rows <= max && (rows == N || rows % group == 0));
@@ -1422,20 +1423,21 @@ static void every_buffer_is_rounded_up_on_its_own(void **state)
         struct stage stage = partition_stage(&gpt, 1, 0);
         struct memory_plan plan = {.work = fp32_work(1, 1), .micro_batches = 1, .slots = 1};
         struct memory_layout layout = memory_layout(&gpt, &stage, &plan);
-        /* one row: 12 bytes; qkv 36; attention 4; fc, gelu 48; stats 16 and 8; logits 20 */
-        assert_int_equal(layout.slot, (1 + 10 + 3) * 64);
+        /* one row: 12 bytes; qkv 36; attention 4; fc, gelu 48; stats 16 and 8; logits 20, in a row of 64
+         * elements, 4 times 64 bytes */
+        assert_int_equal(layout.slot, (1 + 10 + 2 + 4) * 64);
         assert_int_equal(layout.slot % MEMORY_ALIGNMENT, 0);
         assert_int_equal(layout.block, 10 * 64);
         plan.work.recompute = RECOMPUTE_FULL;
         layout = memory_layout(&gpt, &stage, &plan);
-        assert_int_equal(layout.slot, (1 + 1 + 3) * 64);
+        assert_int_equal(layout.slot, (1 + 1 + 2 + 4) * 64);
         assert_int_equal(layout.block, 64);
         /* in 16 bits the statistics (16 and 8 bytes) are as before */
         plan.work.dtype = DTYPE_FP16;
         plan.work.recompute = RECOMPUTE_NONE;
         gpt.n_embd = 16; /* one row: 32 bytes; qkv 96; fc, gelu 128 */
         layout = memory_layout(&gpt, &stage, &plan);
-        assert_int_equal(layout.slot, (1 + 6 + 2 + 2 + 2 + 1 + 3) * 64);
+        assert_int_equal(layout.slot, (1 + 6 + 2 + 2 + 2 + 1 + 2 + 2) * 64);
         assert_int_equal(layout.optimizer, rounded(4 * partition_parameters(&gpt, &stage)));
         assert_int_equal(layout.bucket, 0);
 }

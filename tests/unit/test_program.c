@@ -72,7 +72,8 @@ static struct counted count_bytes(const struct plan_case *c)
         const int64_t qkv = memory_aligned(N * 3 * (C / shards) * e);
         const int64_t wide = memory_aligned(N * (4 * C / shards) * e);
         const int64_t attention = memory_aligned(N * (H / shards) * (work->fused ? 4 : T * e));
-        const int64_t logits = memory_aligned(N * ((V + shards - 1) / shards) * e);
+        const int64_t of_shard = (V + shards - 1) / shards, pitch = (of_shard + 63) / 64 * 64;
+        const int64_t logits = memory_aligned(N * pitch * e); /* rows begin at multiples of 64 elements */
         const bool chunks = work->fused && shards == 1;
         /* both LayerNorms and their statistics, qkv, attention and its output, both residuals, fc and gelu */
         struct counted counted = {.embedded = row,
@@ -177,7 +178,7 @@ static int64_t check_placement(const struct program *p, const struct steps *step
         program_place(p, steps, fixed, 0, element_bytes, &place);
         for (int value = 0; value < p->value_count; value++) {
                 m.bytes[value] =
-                        program_elements(p, value, 0) *
+                        program_stored_elements(p, value, 0) *
                         (p->values[value].type == OPERAND_REAL && element_bytes < 4 ? 4 : element_bytes);
                 if (place.offset[value] < 0)
                         continue;

@@ -330,7 +330,7 @@ static void shared_experts_are_summed_with_the_others(void **state)
                 const struct work work = small_work(true, rows, recompute);
                 for (int ranks = 1; ranks <= 2; ranks++) {
                         struct stage whole = partition_stage(&plain, 1, 0),
-                                     spread = partition_experts(&whole, ranks, 0),
+                                     spread = partition_experts(&whole, ranks, 0, false),
                                      shard = partition_shard(&spread, 2, 1);
                         struct sums without[2], with[2];
                         sum_lists(&plain, &shard, &work, without);
@@ -537,7 +537,7 @@ static void collectives_beside_products_have_two_buffers(void **state)
                         plan.work.grid_overlap = (enum grid_overlap)overlap;
                         const struct workload_bytes each = workload_bytes(&gpt, &plan.work, stage.shards);
                         int64_t most = 0;
-                        for (int layer = 0; layer < LAYER_VALIDATION; layer++)
+                        for (int layer = 0; layer < LAYERS; layer++)
                                 most = each.workspace[layer][0] > most ? each.workspace[layer][0] : most;
                         bytes[overlap] = memory_layout(&gpt, &stage, &plan).workspace - most;
                 }
@@ -649,7 +649,7 @@ static void sequence_parallel_shards_store_a_part_of_everything(void **state)
 {
         (void)state;
         struct gpt gpt = small_gpt(true);
-        gpt.vocab_size = 64;
+        gpt.vocab_size = 64 * SHARDS; /* rows of logits are multiples of 64 elements */
         for (int fused = 0; fused <= 1; fused++) {
                 struct memory_layout whole = layout_of(&gpt, 1, false, fused);
                 for (int shards = 2; shards <= SHARDS; shards *= 2) {

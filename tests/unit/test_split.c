@@ -413,7 +413,7 @@ static void cross_entropy(struct world *w)
         double *loss = number(w);
         void *logits = tensor(w, M * N);
         w->terms = M;
-        kernels_cross_entropy(&w->device, loss, logits, tokens(w, M, N), M, N, 0.01, false);
+        kernels_cross_entropy(&w->device, loss, logits, tokens(w, M, N), M, N, N, 0.01, false);
 }
 
 static void cross_entropy_loss(struct world *w)
@@ -421,7 +421,7 @@ static void cross_entropy_loss(struct world *w)
         double *loss = number(w);
         void *logits = tensor(w, M * N);
         w->terms = M;
-        kernels_cross_entropy(&w->device, loss, logits, tokens(w, M, N), M, N, 0.01, true);
+        kernels_cross_entropy(&w->device, loss, logits, tokens(w, M, N), M, N, N, 0.01, true);
 }
 
 enum { SHARDS = 2, VALID = N - 3 };

@@ -1,6 +1,7 @@
 #include "runtime/device/cpu/split.h"
 #include "runtime/base/minmax.h"
 #include "runtime/device/cpu/mixed/mixed.h"
+#include "runtime/device/kernels.h"
 
 #include <assert.h>
 #include <string.h>
@@ -83,7 +84,7 @@ static void rows_part(void *context, int part, real *scratch)
         int sums = 0;
         for (int i = 0; i < KERNEL_OPERANDS && w->kind->operands[i].name; i++) {
                 const struct kernel_operand *operand = &w->kind->operands[i];
-                const int64_t row_elements = operand_row_elements(operand, &kernel);
+                const int64_t row_elements = kernels_row_elements(operand, &kernel, w->args);
                 if (row_elements > 0)
                         args.p[i] = advance(args.p[i],
                                             rows.begin * row_elements * operand_bytes(operand, &kernel));

@@ -1,7 +1,7 @@
 /* Cross-entropy of logits (N, V) with integer targets, and its gradient in the logits' place: no probability
  * is stored. A row is a block's: one read for its largest logit and the sum of exponentials below it, a
  * second, which the caches can serve (100 KB a row of GPT-2 in 16 bits), for the gradient. Rows may begin at
- * any element: V of GPT-2 is odd. */
+ * any element. */
 #include "runtime/device/cuda/reduce.cuh"
 
 enum { THREADS = 512, VECTORS = 4 /* that a thread reads at once */, SUM_THREADS = 256 };
@@ -104,11 +104,11 @@ static __device__ __forceinline__ void store_gradients(const span<T> &row, const
 template <typename T, bool loss_only>
 static __global__ void __launch_bounds__(THREADS)
         cross_entropy_rows(double *losses, T *logits, const int32_t *__restrict__ targets, int64_t V,
-                           float scale)
+                           int64_t apart, float scale)
 {
         __shared__ float shared[WARP];
         const int64_t n = blockIdx.x, target = targets[n];
-        const span<T> row = span_of(logits + n * V, V);
+        const span<T> row = span_of(logits + n * apart, V);
         const float logit = to_float(row.x[target]); /* read by all before any writes */
         const struct exp_sum mine = thread_exp_sum<T>(row);
         struct exp_sum of;
@@ -140,17 +140,17 @@ template <typename T>
 static cudaError_t launch_rows(cudaStream_t stream, const struct kernel *kernel,
                                const struct kernel_args *args, double *losses, int64_t n, int64_t rows)
 {
-        const int64_t V = kernel->n;
-        T *logits = (T *)args->p[1] + n * V;
+        const int64_t V = kernel->n, apart = args->stride[0][1];
+        T *logits = (T *)args->p[1] + n * apart;
         const int32_t *targets = (const int32_t *)args->p[2] + n;
         const unsigned threads = whole_warps(ceil_div(V, per_vector<T>), THREADS);
         const float scale = (float)args->scalar[0];
         if (kernel->kind == KERNEL_CROSS_ENTROPY_LOSS)
                 CUDA_LAUNCH((cross_entropy_rows<T, true>), dim3((unsigned)rows), dim3(threads), 0, stream,
-                            losses, logits, targets, V, scale);
+                            losses, logits, targets, V, apart, scale);
         else
                 CUDA_LAUNCH((cross_entropy_rows<T, false>), dim3((unsigned)rows), dim3(threads), 0, stream,
-                            losses, logits, targets, V, scale);
+                            losses, logits, targets, V, apart, scale);
         const cudaError_t error = cudaGetLastError();
         if (error)
                 return error;

@@ -4,6 +4,12 @@
 
 #include <math.h>
 
+/* Elements between rows of logits. */
+static int64_t apart(const struct kernel_args *args)
+{
+        return args->stride[0][1];
+}
+
 /* Sum of e^(x - max) over a row, without writing it. */
 static real exp_sum(const real *x, int64_t V, real max)
 {
@@ -42,7 +48,7 @@ static void write_numbers(const struct kernel *kernel, const struct kernel_args 
         const real *x = args->p[1];
         const int32_t *targets = args->p[2];
         const int64_t first = args->ld[0], valid = args->stride[0][0];
-        for (int64_t n = 0; n < kernel->m; n++, x += kernel->n) {
+        for (int64_t n = 0; n < kernel->m; n++, x += apart(args)) {
                 const int64_t target = targets[n] - first;
                 const real max = valid > 0 ? row_max(x, valid) : (real)-INFINITY;
                 *numbers_of(args, 0, n) = (struct numbers){
@@ -76,7 +82,7 @@ static void cross_entropy_part(const struct kernel *kernel, const struct kernel_
         const int32_t *restrict targets = args->p[2];
         const int64_t V = kernel->n, first = args->ld[0], valid = args->stride[0][0];
         const real scale = (real)args->scalar[0];
-        for (int64_t n = 0; n < kernel->m; n++, x += V) {
+        for (int64_t n = 0; n < kernel->m; n++, x += apart(args)) {
                 const struct numbers all = all_numbers(args, n);
                 const real rescale = scale / all.sum;
                 const int64_t target = targets[n] - first;
@@ -111,7 +117,7 @@ void cpu_cross_entropy(const struct kernel *kernel, const struct kernel_args *ar
         const int32_t *restrict targets = args->p[2];
         const int64_t N = kernel->m, V = kernel->n;
         const real scale = (real)args->scalar[0];
-        for (int64_t n = 0; n < N; n++, x += V) {
+        for (int64_t n = 0; n < N; n++, x += apart(args)) {
                 const real max = row_max(x, V), logit = x[targets[n]];
                 for (int64_t v = 0; v < V; v++)
                         x[v] = real_exp(x[v] - max);
@@ -133,7 +139,7 @@ void cpu_cross_entropy_loss(const struct kernel *kernel, const struct kernel_arg
         const real *restrict x = args->p[1];
         const int32_t *restrict targets = args->p[2];
         const int64_t N = kernel->m, V = kernel->n;
-        for (int64_t n = 0; n < N; n++, x += V) {
+        for (int64_t n = 0; n < N; n++, x += apart(args)) {
                 const real max = row_max(x, V);
                 *loss += row_loss(exp_sum(x, V, max), max, x[targets[n]]);
         }

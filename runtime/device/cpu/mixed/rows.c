@@ -2,6 +2,7 @@
  * converted, given to the fp32 kernel, and rounded back. What is summed over the rows stays in fp32 until
  * the last one. */
 #include "runtime/device/cpu/mixed/mixed.h"
+#include "runtime/device/kernels.h"
 
 #include <assert.h>
 
@@ -22,7 +23,7 @@ static int64_t place(const struct kernel_operand *operands, const struct kernel 
                                    operand_vector_elements(&operands[i], kernel));
                 }
                 if (operand_has_rows(&operands[i]))
-                        row_elements += operand_row_elements(&operands[i], kernel);
+                        row_elements += kernels_row_elements(&operands[i], kernel, args);
         }
         assert(row_elements > 0);
         const int64_t rows = PIECE > row_elements ? PIECE / row_elements : 1;
@@ -32,7 +33,7 @@ static int64_t place(const struct kernel_operand *operands, const struct kernel 
                 if (!operand_has_rows(&operands[i]))
                         continue;
                 piece->p[i] = at;
-                at += rows * operand_row_elements(&operands[i], kernel);
+                at += rows * kernels_row_elements(&operands[i], kernel, args);
         }
         return rows;
 }
@@ -42,7 +43,7 @@ static void take_rows(const struct kernel_operand *operands, const struct kernel
                       const struct kernel_args *args, struct kernel_args *piece, int64_t row)
 {
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
-                const int64_t each = operand_row_elements(&operands[i], kernel);
+                const int64_t each = kernels_row_elements(&operands[i], kernel, args);
                 if (operands[i].type == OPERAND_TOKENS)
                         piece->p[i] = (int32_t *)args->p[i] + row;
                 else if (operands[i].type == OPERAND_INDEX)
@@ -59,7 +60,7 @@ static void return_rows(const struct kernel_operand *operands, const struct kern
                         const struct kernel_args *args, const struct kernel_args *piece, int64_t row)
 {
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
-                const int64_t each = operand_row_elements(&operands[i], kernel);
+                const int64_t each = kernels_row_elements(&operands[i], kernel, args);
                 if (operand_has_rows(&operands[i]) && operands[i].writes != WHEN_NEVER)
                         reals_to(kernel->dtype, (uint16_t *)args->p[i] + row * each, piece->p[i],
                                  kernel->m * each);

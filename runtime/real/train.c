@@ -524,7 +524,7 @@ static int finish(struct run *run, struct rv_error_info *err)
 
 /* The kinds of groups: the first and last stage of a replica share an embedding, shard by shard; the replicas
  * of a stage share gradients, shard by shard, those of spread experts among the replicas that have the same
- * ones; the shards of a stage, the replicas that share its experts, and those that have parts of the same
+ * ones; the shards of a stage, the ranks that share its experts, and those that have parts of the same
  * sequences have collectives in every layer. The first member of a group is its colour. */
 static void make_groups(const struct run *run)
 {

@@ -70,7 +70,7 @@ enum op_kind {
         OP_STAGE_OUT,
         /* Copies to the device what the message or collective `of` has brought to the host. */
         OP_STAGE_IN,
-        /* A collective of a stage's shards, or of the replicas that share its experts, which follows the
+        /* A collective of a stage's shards, or of the ranks that share its experts, which follows the
          * `segment`-th part of the pass `of`, or of one of its ranges or units; see tensor.c. */
         OP_TENSOR,
         /* With ZeRO: sums the gradients [offset, offset + count) over `group` and leaves each member its

@@ -216,7 +216,9 @@ def check_kinds_of_blocks(tap, bench, model_type):
 
 def check_report(tap, bench, model, grid, ep, schedule, more):
     real, predicted = bench.path("real.json"), bench.path("predicted.json")
-    bench.train(model, grid, ep, "--schedule", schedule, "--report", real, *more)
+    said = bench.train(model, grid, ep, "--schedule", schedule, "--report", real, *more)
+    if not isinstance(said, list):
+        return tap.ok(False, f"{os.path.basename(model)}, {named(grid, ep, schedule, *more)}: trains", said)
     _, out, err = ranvier.run(["simulate", model, "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--ep", ep, "--gpus",
                                grid[0] * grid[1] * grid[2], "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", 12,
                                *more, "--profile", "a100-datasheet", "--platform", "generic", "--report", predicted])
@@ -234,7 +236,7 @@ def check_memory(tap, bench):
                                      ((1, 4, 1), 4, "axonn", ("--expert-capacity", 3, *half)),
                                      ((1, 2, 2), 4, "axonn", (*WHOLE, "--zero", 1, "--expert-capacity", 3, *half)),
                                      ((2, 2, 1), 2, "interleaved", ("--virtual-stages", 2, "--recompute", "full", *half))):
-        check_report(tap, bench, bench.model(grid[2]), grid, ep, schedule, more)
+        check_report(tap, bench, bench.model_of(grid, more), grid, ep, schedule, more)
 
 
 def main():

@@ -234,7 +234,7 @@ def check_memory(tap, bench):
     for grid, ep, schedule, more in (((1, 2, 1), 2, "axonn", half), ((1, 4, 1), 2, "axonn", ("--zero", 1, *half)),
                                      ((1, 2, 1), 2, "axonn", ("--offload", *half)), ((2, 2, 2), 2, "1f1b", (*SPLIT, *half)),
                                      ((1, 4, 1), 4, "axonn", ("--expert-capacity", 3, *half)),
-                                     ((1, 2, 2), 4, "axonn", (*WHOLE, "--zero", 1, "--expert-capacity", 3, *half)),
+                                     ((1, 2, 2), 4, "axonn", (*WHOLE, "--zero", 1, *half)),
                                      ((2, 2, 1), 2, "interleaved", ("--virtual-stages", 2, "--recompute", "full", *half))):
         check_report(tap, bench, bench.model_of(grid, more), grid, ep, schedule, more)
 

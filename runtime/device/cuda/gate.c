@@ -1,6 +1,7 @@
 #include "runtime/device/cuda/gate.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
         TRIES_AT_FIRST = 1 << 14, /* some 20 milliseconds */
@@ -11,8 +12,8 @@ enum {
 /* Shapes and, of each operand, the alignment: what the choice of a kernel's code depends on. */
 struct cuda_gate_form {
         struct kernel kernel;
-        uint64_t alignments; /* four bits an operand */
-        uint64_t layout;     /* a hash of leading dimensions, strides and inner batches */
+        uint64_t alignments;       /* four bits an operand */
+        struct kernel_args layout; /* leading dimensions, strides and inner batches; else zeros */
 };
 
 /* ---- kernels that were met ---- */
@@ -28,30 +29,22 @@ static uint64_t alignment_of(const void *pointer)
         return exponent;
 }
 
-static uint64_t mixed(uint64_t hash, int64_t number)
-{
-        hash = (hash ^ (uint64_t)number) * 0x9E3779B97F4A7C15u;
-        return hash ^ hash >> 29;
-}
-
 static struct cuda_gate_form form_of(const struct kernel *kernel, const struct kernel_args *args)
 {
-        struct cuda_gate_form form = {.kernel = *kernel};
+        struct cuda_gate_form form = {.kernel = *kernel, .layout = *args};
+        memset(form.layout.p, 0, sizeof form.layout.p);
+        memset(form.layout.scalar, 0, sizeof form.layout.scalar);
         for (size_t i = 0; i < sizeof args->p / sizeof *args->p; i++)
                 form.alignments |= alignment_of(args->p[i]) << 4 * i;
-        for (size_t i = 0; i < sizeof args->ld / sizeof *args->ld; i++)
-                form.layout = mixed(form.layout, args->ld[i]);
-        for (size_t i = 0; i < sizeof args->stride / sizeof args->stride[0][0]; i++)
-                form.layout = mixed(form.layout, (&args->stride[0][0])[i]);
-        form.layout = mixed(form.layout, args->inner);
         return form;
 }
 
 static bool was_met(const struct cuda_gate *gate, const struct cuda_gate_form *form)
 {
         for (size_t i = 0; i < gate->count; i++)
-                if (gate->met[i].alignments == form->alignments && gate->met[i].layout == form->layout &&
-                    kernel_same(&gate->met[i].kernel, &form->kernel))
+                if (gate->met[i].alignments == form->alignments &&
+                    kernel_same(&gate->met[i].kernel, &form->kernel) &&
+                    memcmp(&gate->met[i].layout, &form->layout, sizeof form->layout) == 0)
                         return true;
         return false;
 }

@@ -345,13 +345,12 @@ char *framework_list(char *line, size_t size)
         return line;
 }
 
-/* Whether a document has this alias. */
-static bool has_alias(const json_t *document, const char *name)
+/* Whether a list of words has this one. */
+static bool has_word(const json_t *words, const char *word)
 {
-        const json_t *aliases = json_object_get(document, "aliases");
-        for (size_t i = 0; i < json_array_size(aliases); i++) {
-                const char *alias = json_string_value(json_array_get(aliases, i));
-                if (alias && strcmp(alias, name) == 0)
+        for (size_t i = 0; i < json_array_size(words); i++) {
+                const char *one = json_string_value(json_array_get(words, i));
+                if (one && strcmp(one, word) == 0)
                         return true;
         }
         return false;
@@ -388,7 +387,7 @@ static int open_document(struct framework *f, const char *name, struct rv_error_
                 if (!f->document)
                         return err->code;
                 snprintf(f->name, sizeof f->name, "%.63s", word);
-                if (has_alias(f->document, name))
+                if (has_word(json_object_get(f->document, "aliases"), name))
                         return 0;
                 json_decref(f->document);
                 f->document = NULL;
@@ -407,16 +406,6 @@ static const json_t *term_named(const json_t *terms, const char *name)
                         return term;
         }
         return NULL;
-}
-
-static bool is_left_out(const json_t *without, const char *name)
-{
-        for (size_t i = 0; i < json_array_size(without); i++) {
-                const char *word = json_string_value(json_array_get(without, i));
-                if (word && strcmp(word, name) == 0)
-                        return true;
-        }
-        return false;
 }
 
 /* Each word of "without" names a term of the other framework. */
@@ -439,7 +428,7 @@ static json_t *merge(const json_t *theirs, const json_t *own, const json_t *with
                 const json_t *their = json_array_get(theirs, i);
                 const char *name = json_string_value(json_object_get(their, "name"));
                 json_t *term = json_copy((json_t *)their);
-                if (!name || !is_left_out(without, name)) {
+                if (!name || !has_word(without, name)) {
                         json_object_update(term, (json_t *)term_named(own, name));
                         json_array_append(terms, term);
                 }
@@ -448,7 +437,7 @@ static json_t *merge(const json_t *theirs, const json_t *own, const json_t *with
         for (size_t i = 0; i < json_array_size(own); i++) {
                 json_t *term = json_array_get(own, i);
                 const char *name = json_string_value(json_object_get(term, "name"));
-                if (!term_named(theirs, name) || is_left_out(without, name))
+                if (!term_named(theirs, name) || has_word(without, name))
                         json_array_append(terms, term);
         }
         return terms;

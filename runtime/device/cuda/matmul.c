@@ -42,7 +42,7 @@ struct cuda_matmul {
         cublasLtHandle_t handle;
         void *workspace;
         struct plan *plans;
-        size_t count, capacity;
+        size_t count, capacity, unfused;
 };
 
 struct cuda_matmul *cuda_matmul_new(const struct cuda_work *work, void *workspace, struct rv_error_info *err)
@@ -89,9 +89,7 @@ void cuda_matmul_delete(struct cuda_matmul *matmul)
 
 size_t cuda_matmul_plans(const struct cuda_matmul *matmul, size_t *unfused)
 {
-        *unfused = 0;
-        for (size_t i = 0; i < matmul->count; i++)
-                *unfused += matmul->plans[i].unfused;
+        *unfused = matmul->unfused;
         return matmul->count;
 }
 
@@ -256,6 +254,7 @@ static struct plan *add(struct cuda_matmul *matmul, const struct plan *plan)
                 matmul->capacity = larger;
         }
         matmul->plans[matmul->count] = *plan;
+        matmul->unfused += plan->unfused;
         return &matmul->plans[matmul->count++];
 }
 

@@ -73,6 +73,11 @@ static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *
         const enum fold asked = p->machine ? p->machine->fold : FOLD_OFF;
         const char *obstacle = fold_obstacle(&p->costs.platform, p->options);
         const char *shards_obstacle = fold_shards_obstacle(&p->costs.platform, p->options);
+        if (options_whole_experts(p->options) && p->options->ep > p->options->tp) {
+                /* all-to-alls go over shards and replicas: one stands for all of both, or of neither */
+                obstacle = obstacle ? obstacle : shards_obstacle;
+                shards_obstacle = shards_obstacle ? shards_obstacle : obstacle;
+        }
         if (asked == FOLD_ON && obstacle && (options_replicas(p->options) > 1 || shards_obstacle))
                 return rv_fail(err, RV_EPLAN, "--fold on: %s; leave it out, or simulate all replicas",
                                obstacle);
@@ -80,10 +85,6 @@ static int decide_fold(struct prediction *p, bool traced, struct rv_error_info *
                 obstacle = "a trace shows every replica";
         if (asked == FOLD_AUTO && traced && !shards_obstacle)
                 shards_obstacle = "a trace shows every shard";
-        if (options_whole_experts(p->options) && p->options->ep > p->options->tp &&
-            !obstacle != !shards_obstacle)
-                obstacle = shards_obstacle =
-                        "experts are spread over shards and replicas, which are not both alike";
         p->folds = (struct sim_folds){.replicas = asked != FOLD_OFF && !obstacle,
                                       .shards = asked != FOLD_OFF && !shards_obstacle};
         /* one machine has few ranks: that they are not folded is nothing to be told */

@@ -179,23 +179,34 @@ static int check_shard_grid(const struct options *o, struct rv_error_info *err)
         return 0;
 }
 
-/* --etp 1: experts are spread over the shards of E / T replicas, whose ranks must follow each other. */
-static int check_whole_experts(const struct options *o, struct rv_error_info *err)
+/* Experts that are split as all else is, spread over replicas. */
+static int check_experts(const struct options *o, struct rv_error_info *err)
 {
-        const int replicas = options_replicas(o);
         if (o->etp > 1 && o->etp != o->tp)
                 return rv_fail(
                         err, RV_EPLAN,
                         "--etp %d: 1 was expected (experts are whole), or %d, --tp (they are split as all "
                         "else is)",
                         o->etp, o->tp);
-        if (o->etp == 1 && o->tp > 1 && o->ep == 1)
+        if (o->etp == 1 && o->tp > 1)
                 return rv_fail(err, RV_EPLAN,
                                "--etp 1 with --tp %d spreads whole experts over the shards: it needs --ep, a "
                                "multiple of %d",
                                o->tp, o->tp);
-        if (!options_whole_experts(o))
+        if (options_replicas(o) % o->ep == 0)
                 return 0;
+        return rv_fail(err, RV_EPLAN,
+                       o->cp > 1 ? "--ep %d does not divide --dp %d x --cp %d: experts are spread over "
+                                   "replicas, which have tokens of their own"
+                                 : "--ep %d does not divide --dp %d: experts are spread over replicas, "
+                                   "which have tokens of their own",
+                       o->ep, o->dp, o->cp);
+}
+
+/* --etp 1: experts are spread over the shards of E / T replicas, whose ranks must follow each other. */
+static int check_whole_experts(const struct options *o, struct rv_error_info *err)
+{
+        const int replicas = options_replicas(o);
         if (o->ep % o->tp || replicas % (o->ep / o->tp))
                 return rv_fail(
                         err, RV_EPLAN,
@@ -230,18 +241,9 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                 rc = gpt_check_experts(&o->gpt, o->ep, err);
         if (rc)
                 return rc;
-        rc = check_whole_experts(o, err);
-        if (rc)
-                return rc;
-        if (!options_whole_experts(o) && options_replicas(o) % o->ep)
-                return rv_fail(err, RV_EPLAN,
-                               o->cp > 1
-                                       ? "--ep %d does not divide --dp %d x --cp %d: experts are spread over "
-                                         "replicas, which have tokens of their own"
-                                       : "--ep %d does not divide --dp %d: experts are spread over replicas, "
-                                         "which have tokens of their own",
-                               o->ep, o->dp, o->cp);
-        rc = check_context(o, err);
+        rc = options_whole_experts(o) ? check_whole_experts(o, err) : check_experts(o, err);
+        if (rc == 0)
+                rc = check_context(o, err);
         if (rc)
                 return rc;
         if (o->shard_replicas > 0 && o->dp % o->shard_replicas)

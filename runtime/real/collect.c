@@ -119,8 +119,8 @@ static void read_tensor(struct net *net, const struct plan *plan, struct nn_stag
 static const struct tensor *part_of(const struct plan *plan, const struct gpt *gpt, const struct stage *stage,
                                     int shard, uint32_t id, struct tensor *parts, int *replica)
 {
+        const struct stage split = partition_shard(stage, stage->shards, shard);
         for (*replica = 0; *replica < plan_expert_replicas(plan); ++*replica) {
-                const struct stage split = partition_shard(stage, stage->shards, shard);
                 const int rank = plan->whole_experts ? *replica * stage->shards + shard : *replica;
                 const struct stage part =
                         partition_experts(&split, plan_expert_ranks(plan), rank, plan->whole_experts);

@@ -84,19 +84,24 @@ static void *array(struct device *device, int64_t elements, struct rv_error_info
         return memory;
 }
 
+static bool is_cpu(const struct device *device)
+{
+        return strcmp(device->ops->name, "cpu") == 0;
+}
+
 /* How long arrays are: on a GPU as far as all of them take an eighth of its memory at most. */
 static int64_t array_elements(const struct device *device)
 {
         const int64_t all = (int64_t)ELEMENTS * 2 * (int64_t)sizeof(real),
                       room = device->limit_bytes[MEMORY_DEVICE] / 8;
-        const int64_t times = strcmp(device->ops->name, "cpu") == 0 ? 1 : room / all;
+        const int64_t times = is_cpu(device) ? 1 : room / all;
         return ELEMENTS * (times < 1 ? 1 : times > GPU_TIMES ? GPU_TIMES : times);
 }
 
 static int measure_product(struct probe *probe, struct machine_rates *rates, struct rv_error_info *err)
 {
         struct device *device = probe->device;
-        const int64_t side = strcmp(device->ops->name, "cpu") == 0 ? CPU_SIDE : GPU_SIDE;
+        const int64_t side = is_cpu(device) ? CPU_SIDE : GPU_SIDE;
         void *x = array(device, side * side, err), *w = array(device, COLUMNS * side, err);
         void *y = array(device, side * COLUMNS, err);
         if (!x || !w || !y)

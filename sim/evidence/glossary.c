@@ -317,7 +317,6 @@ static double stated_memory(const char *notes)
 
 void glossary_translate(const struct glossary *g, const char *common, struct table_row *row)
 {
-        const json_t *experts = json_object_get(g->document, "experts");
         if (common)
                 take_common(json_object_get(g->document, common), row);
         check_numbers(row);
@@ -329,12 +328,13 @@ void glossary_translate(const struct glossary *g, const char *common, struct tab
         take_flags(g, row, "precision", row->precision);
         take_unit(g, row);
         if (row->experts_over > 1) {
+                const json_t *experts = json_object_get(g->document, "experts");
                 const json_t *dispatcher = find(g, "dispatchers", row->notes, row, &(int64_t){0});
                 add_flags(row, text_of(experts, "plan"), row->experts_over);
                 add_flags(row, text_of(dispatcher, "plan"), 0);
+                if (row->sizes[GRID_SHARDS] > 1)
+                        add_flags(row, text_of(experts, "plan_tp"), 0);
         }
-        if (row->experts_over > 1 && row->sizes[GRID_SHARDS] > 1)
-                add_flags(row, text_of(experts, "plan_tp"), 0);
         if (row->context > 1)
                 snprintf(row->cp, sizeof row->cp, "%lld", (long long)row->context);
         snprintf(row->schedule, sizeof row->schedule, "%s", row->interleave > 1 ? "interleaved" : "1f1b");

@@ -12,3 +12,8 @@ result() { # SENTENCE, and whether the last command succeeded
         fi
         return $status
 }
+
+skip() { # SENTENCE, and why it was not looked at
+        count=$((count + 1))
+        echo "ok $count - $1 # SKIP $2"
+}

@@ -23,24 +23,23 @@ echo "1..$((${#tools[@]} * ${#groups[@]}))"
 for tool in "${tools[@]}"; do
         works=yes
         for group in "${groups[@]}"; do
-                count=$((count + 1))
                 said="$tool finds nothing in ${group%\*}"
                 if [ "$works" = no ]; then
-                        echo "ok $count - $said # SKIP not run: the tool does not work here"
+                        skip "$said" "not run: the tool does not work here"
                         continue
                 fi
                 check "$tool" "$group"
                 status=$?
-                if [ $status -eq 0 ] && grep -q "SUMMARY: 0 \(errors\|hazards\)" "$output"; then
-                        echo "ok $count - $said"
-                elif [ $status -eq 124 ]; then
-                        echo "ok $count - $said # SKIP not run to the end: more than ${SECONDS_EACH:-60} s"
-                elif [ "$group" = "${groups[0]}" ] && ! grep -q "SUMMARY: [1-9]" "$output"; then
+                clean=no
+                [ $status -eq 0 ] && grep -q "SUMMARY: 0 \(errors\|hazards\)" "$output" && clean=yes
+                if [ $status -eq 124 ]; then
+                        skip "$said" "not run to the end: more than ${SECONDS_EACH:-60} s"
+                elif [ $clean = no ] && [ "$group" = "${groups[0]}" ] && ! grep -q "SUMMARY: [1-9]" "$output"; then
                         works=no # nothing was found, and the tool did not come to a summary
-                        echo "ok $count - $said # SKIP not run: $(grep -m 1 -i 'error\|support\|device' "$output" | tr -d '#')"
+                        skip "$said" "not run: $(grep -m 1 -i 'error\|support\|device' "$output" | tr -d '#')"
                 else
-                        echo "not ok $count - $said"
-                        tail -40 "$output" | sed 's/^/# /'
+                        [ $clean = yes ]
+                        result "$said" || tail -40 "$output" | sed 's/^/# /'
                 fi
         done
 done

@@ -12,7 +12,10 @@ ARCH    ?=
 
 WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
 comma   := ,
-OPT     := $(if $(SAN),-O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer,-O3 $(ARCH) -g)
+# With sanitizers, variables that nothing was written to hold a pattern: a bool or an enumeration that is read too early is
+# then reported, and nothing works because memory was zero by chance.
+SANITIZE := -O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -ftrivial-auto-var-init=pattern
+OPT     := $(if $(SAN),$(SANITIZE),-O3 $(ARCH) -g)
 CFLAGS  ?=
 ALL_CFLAGS = -std=c11 -D_POSIX_C_SOURCE=200809L -I. $(OPT) $(WARN) -pthread -MMD -MP $(CFLAGS)
 # Where the compiler is GCC the simulator is optimised across files (a sweep ranks a sixth more plans a second then); these

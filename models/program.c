@@ -50,6 +50,7 @@ void program_begin(struct program *p, int shards, bool sequence_parallel, int ex
         p->shards_x = p->shards_z = 1;
         p->sequence_parallel = sequence_parallel && shards > 1;
         p->pieces = 1;
+        p->whole_experts = p->tokens_once = false;
         p->forward_only = p->wide_gradients = false;
         p->input = p->output = p->output_gradient = p->input_gradient = -1;
 }

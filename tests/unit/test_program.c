@@ -1,8 +1,11 @@
 /* What the passes derive of a layer: what a slot holds and what the first part of a backward leaves for the
  * second, against models/memory.c; where a list's values lie; and the lists, against those that were written
  * by hand before there were programs. */
+#include "models/families/families.h"
 #include "models/memory.h"
 #include "tests/unit/golden.h"
+
+#include <string.h>
 
 struct plan_case {
         struct gpt gpt;
@@ -335,9 +338,52 @@ static void lists_are_those_written_by_hand(void **state)
         free(text);
 }
 
+/* A mixture's block, built in memory that held these bytes. */
+static struct program *built_over(int byte, const struct gpt *gpt)
+{
+        const struct work work = {.micro_batch_size = 1, .seq_len = 4, .tp = 1};
+        struct program *p = malloc(sizeof *p);
+        assert_non_null(p);
+        memset(p, byte, sizeof *p);
+        program_begin(p, 2, false, 1, 0, 1, false);
+        family_build(p, LAYER_BLOCK, gpt, &work);
+        program_finish(p, false);
+        return p;
+}
+
+static void programs_do_not_depend_on_what_their_memory_held(void **state)
+{
+        const struct gpt gpt = {.family = FAMILY_MIXTRAL,
+                                .n_layer = 2,
+                                .n_embd = 32,
+                                .n_head = 4,
+                                .n_kv_head = 2,
+                                .n_inner = 48,
+                                .n_expert = 4,
+                                .n_expert_chosen = 2,
+                                .vocab_size = 50,
+                                .n_positions = 16};
+        struct program *zeros = built_over(0, &gpt), *ones = built_over(0xff, &gpt);
+        (void)state;
+        assert_int_equal(zeros->tensor_count, ones->tensor_count);
+        assert_int_equal(zeros->value_count, ones->value_count);
+        assert_int_equal(zeros->forward.count, ones->forward.count);
+        assert_int_equal(zeros->backward.count, ones->backward.count);
+        for (int i = 0; i < zeros->tensor_count; i++) {
+                assert_int_equal(zeros->tensors[i].split, ones->tensors[i].split);
+                assert_int_equal(zeros->tensors[i].axis, ones->tensors[i].axis);
+                assert_int_equal(zeros->tensors[i].summed, ones->tensors[i].summed);
+        }
+        for (int i = 0; i < zeros->forward.count; i++)
+                assert_int_equal(zeros->forward.at[i].kind, ones->forward.at[i].kind);
+        free(zeros);
+        free(ones);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(programs_do_not_depend_on_what_their_memory_held),
                 cmocka_unit_test(slots_and_deferred_buffers_hold_what_is_counted_by_hand),
                 cmocka_unit_test(values_are_there_when_they_are_read),
                 cmocka_unit_test(lists_are_those_written_by_hand),

@@ -120,7 +120,11 @@ def check_loop(tap, folder, grid, precision, *more):
            f"{name}: twice the steps run about twice the kernels", (short, long))
     grown = [(b["kernel_launches"] - a["kernel_launches"]) / (b["kernels_run"] - a["kernels_run"])
              for a, b in zip(sorted(short, key=str), sorted(long, key=str))]
-    tap.ok(max(grown) < 0.5, f"{name}: most kernels of the loop are a graph's", (grown, short, long))
+    # Of stages the order in which messages come decides which lists of kernels are met for the first time in the loop.
+    if grid[0] == 1:
+        tap.ok(max(grown) < 0.5, f"{name}: most kernels of the loop are a graph's", (grown, short, long))
+    else:
+        tap.ok(max(grown) < 1, f"{name}: kernels of the loop are a graph's", (grown, short, long))
 
 
 def main():

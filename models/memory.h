@@ -68,7 +68,7 @@ struct memory_plan {
         /* Micro-batches whose activations are on the device at once (core_limits). */
         int slots;
         /* With several chunks: how many of the first slots can hold the model's first chunk, and how many of
-         * the last ones can hold its last chunk. */
+         * the last ones can hold its last chunk (core_head_slots). */
         int embedded_slots, head_slots;
         /* And how many of the first slots, and of the last ones, are for chunks with one block less than the
          * longest alone. */

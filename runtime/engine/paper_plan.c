@@ -442,7 +442,7 @@ static double held_seconds(const struct batch *b, int stage)
 /* Micro-batches whose activations a stage stores at once. */
 static int stored_on(const struct plan *plan, int stage)
 {
-        return policy_of(plan)->stored(plan, stage, 0, core_pipeline_limit(plan));
+        return policy_of(plan)->stored(plan, stage, (struct policy_chunks){0, 1}, core_pipeline_limit(plan));
 }
 
 /* In a fixed order that takes forwards and backwards in turn a stage has so many micro-batches more under way

@@ -549,18 +549,21 @@ static void add_gathers(const struct plan *plan, const struct options *o, const 
         memory->unit_gradients = unit_buffers(&gathers.gradients);
 }
 
-/* Slots of chunks with fewer blocks than others, which are their own. */
-static void add_short_slots(const struct plan *plan, const struct stage *stage, struct memory_plan *memory)
+/* Which slots can hold the model's first and its last chunk; and which have one block less, for the other
+ * chunks than the longest. */
+static void add_slots_of_chunks(const struct plan *plan, const struct stage *stage,
+                                struct memory_plan *memory)
 {
+        const int last = stage->chunks - 1, head = core_head_slots(plan, stage->index);
+        const int others = memory->slots - head;
         int first, end;
         partition_longest_chunk(stage, &first, &end);
-        if (memory->host_slots > 0)
+        memory->head_slots = head;
+        memory->embedded_slots = !stage->first ? 0 : others > 0 ? others : head;
+        if (head == 0 || others == 0)
                 return;
-        for (int chunk = 0; chunk < stage->chunks; chunk++) {
-                const int slots = core_chunk_slots(plan, stage->index, chunk);
-                memory->short_first_slots += chunk < first ? slots : 0;
-                memory->short_last_slots += chunk >= end ? slots : 0;
-        }
+        memory->short_first_slots = first == last ? others : 0;
+        memory->short_last_slots = end == last ? head : 0;
 }
 
 struct memory_plan options_memory(const struct options *o, int stage)
@@ -573,8 +576,6 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .work = options_work(o),
                 .micro_batches = plan.micro_batches,
                 .slots = limits.slots,
-                .embedded_slots = part.first ? core_chunk_slots(&plan, stage, 0) : 0,
-                .head_slots = part.last ? core_chunk_slots(&plan, stage, plan.virtual_stages - 1) : 0,
                 .host_slots = limits.host_slots,
                 .input_buffers = limits.inputs,
                 .gradient_buffers = limits.gradients,
@@ -589,7 +590,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .update_buffers = plan_buffers_updates(&plan) ? PLAN_UPDATE_BUFFERS : 0,
                 .framework_bytes = framework_memory(o, &part, limits.slots),
         };
-        add_short_slots(&plan, &part, &memory);
+        add_slots_of_chunks(&plan, &part, &memory);
         if (plan.zero >= 2)
                 add_gathers(&plan, o, &part, &memory);
         if (plan_buffers_updates(&plan))

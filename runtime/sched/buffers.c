@@ -6,18 +6,46 @@
 #include <assert.h>
 #include <string.h>
 
-static int stored_vmbs(const struct plan *plan, int stage)
+/* Virtual micro-batches of chunks [first, end) at once. */
+static int stored_of(const struct plan *plan, int stage, int first, int end)
 {
-        int stored = 0;
-        for (int chunk = 0; chunk < plan->virtual_stages; chunk++)
-                stored += policy_get(plan->policy)->stored(plan, stage, chunk, core_pipeline_limit(plan));
-        return stored;
+        const struct policy_chunks chunks = {first, end};
+        return policy_get(plan->policy)->stored(plan, stage, chunks, core_pipeline_limit(plan));
+}
+
+static int stored_of_all(const struct plan *plan, int stage)
+{
+        return stored_of(plan, stage, 0, plan->virtual_stages);
 }
 
 bool core_offloads(const struct plan *plan, int stage)
 {
-        return plan->offload_activations && stored_vmbs(plan, stage) > SLOTS_OFFLOADED &&
+        return plan->offload_activations && stored_of_all(plan, stage) > SLOTS_OFFLOADED &&
                !policy_get(plan->policy)->deferred;
+}
+
+/* Whether the model's last chunk has slots of its own, for its head may be large. */
+static bool parts_slots(const struct plan *plan, int stage)
+{
+        return plan->virtual_stages > 1 && stage == plan->pp - 1 && !core_offloads(plan, stage);
+}
+
+static int slots_of(const struct plan *plan, int stage)
+{
+        const int last = plan->virtual_stages - 1;
+        if (core_offloads(plan, stage))
+                return SLOTS_OFFLOADED;
+        return parts_slots(plan, stage)
+                       ? stored_of(plan, stage, 0, last) + stored_of(plan, stage, last, last + 1)
+                       : stored_of_all(plan, stage);
+}
+
+int core_head_slots(const struct plan *plan, int stage)
+{
+        const int last = plan->virtual_stages - 1;
+        if (stage < plan->pp - 1)
+                return 0;
+        return parts_slots(plan, stage) ? stored_of(plan, stage, last, last + 1) : slots_of(plan, stage);
 }
 
 struct core_limits core_limits(const struct plan *plan, int stage)
@@ -26,7 +54,7 @@ struct core_limits core_limits(const struct plan *plan, int stage)
         int limit = core_pipeline_limit(plan);
         bool chunks = plan->virtual_stages > 1;
         bool first = stage == 0 && !chunks, last = stage == plan->pp - 1 && !chunks;
-        int stored = stored_vmbs(plan, stage);
+        int slots = slots_of(plan, stage), stored = stored_of_all(plan, stage);
         bool offloaded = core_offloads(plan, stage);
         /* Blocking, nothing is received ahead; but a stage whose backwards are in two parts takes the next
          * activations in the exchange that sends a gradient, while the micro-batch that this is of keeps its
@@ -40,19 +68,12 @@ struct core_limits core_limits(const struct plan *plan, int stage)
          * chunks before, those that begin have one more.
          * Validation offloads nothing, but runs in the slots of the training that it interrupts. */
         return (struct core_limits){
-                .slots = offloaded ? SLOTS_OFFLOADED : stored,
+                .slots = slots,
                 .host_slots = offloaded && !plan->forward_only ? stored : 0,
                 .inputs = first ? 0 : received,
                 .gradients = 1 + (plan->blocking ? policy->warm_up != NULL : ahead),
                 .deferred = policy->deferred ? policy->deferred(plan, stage) : 0,
         };
-}
-
-int core_chunk_slots(const struct plan *plan, int stage, int chunk)
-{
-        return core_offloads(plan, stage)
-                       ? SLOTS_OFFLOADED
-                       : policy_get(plan->policy)->stored(plan, stage, chunk, core_pipeline_limit(plan));
 }
 
 static size_t gathered_bytes(const struct plan *plan, const struct core_stage *part)
@@ -68,10 +89,9 @@ static size_t table_bytes(const struct plan *plan, const struct core_stage *part
 {
         struct core_limits l = core_limits(plan, part->stage);
         size_t vmbs = (size_t)plan_vmbs(plan), host_slots = (size_t)l.host_slots;
-        size_t chunks = (size_t)plan->virtual_stages;
         size_t buffers = (size_t)(l.inputs + l.slots + l.gradients) + host_slots;
         size_t ints = 3 * vmbs + (host_slots ? vmbs + host_slots : 0) + buffers +
-                      (chunks > 1 ? chunks + 1 : 0) + (size_t)optimizer_chunks(plan, part);
+                      (size_t)optimizer_chunks(plan, part);
         const size_t deferred = (size_t)l.deferred * (sizeof(struct deferred) + sizeof(int));
         const size_t used = 5; /* a count for each table of users */
         return buffers * sizeof(struct arrival) + (ints + used) * sizeof(int) + deferred +
@@ -85,22 +105,19 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage)
 
 void core_clear_tables(struct core *core)
 {
-        const int chunks = core->plan.virtual_stages;
         const struct core_stage part = core_part(core);
         memset(core->tables, 0, table_bytes(&core->plan, &part));
-        int *first_slot = core_tables(core).first_slot;
-        for (int chunk = 0; chunks > 1 && chunk < chunks; chunk++)
-                first_slot[chunk + 1] = first_slot[chunk] + core_chunk_slots(&core->plan, core->stage, chunk);
 }
 
 struct core_pool core_forward_slots(const struct core *core, int chunk)
 {
         if (activations_offloaded(core))
                 return (struct core_pool){0, FORWARD_SLOTS, false};
-        if (core->shared_slots)
-                return (struct core_pool){0, core->limits.slots, true};
-        const int *first_slot = core_tables((struct core *)core).first_slot;
-        return (struct core_pool){first_slot[chunk], first_slot[chunk + 1] - first_slot[chunk], false};
+        const int slots = core->limits.slots, others = slots - core->own_head_slots;
+        if (core->own_head_slots == 0)
+                return (struct core_pool){0, slots, true};
+        return core_is_last(core, chunk) ? (struct core_pool){others, core->own_head_slots, false}
+                                         : (struct core_pool){0, others, false};
 }
 
 int64_t core_chunk_bytes(const struct core *core, int chunk)
@@ -157,17 +174,12 @@ struct core_limits core_in_use(const struct core *core)
 int64_t core_stored_bytes(const struct core *core, bool offloaded)
 {
         struct core_tables t = core_tables((struct core *)core);
-        const int64_t all =
-                core->slot_bytes + core->first * core->embedded_bytes + core->last * core->head_bytes;
-        if (offloaded)
-                return t.host_slot_users[-1] * all;
-        if (core->shared_slots)
-                return t.slot_users[-1] * all;
-        int64_t bytes = 0;
-        for (int chunk = 0; chunk < core->plan.virtual_stages; chunk++) {
-                const struct core_pool pool = core_forward_slots(core, chunk);
-                for (int i = pool.first; i < pool.first + pool.count; i++)
-                        bytes += t.slot_users[i] > 0 ? core_chunk_bytes(core, chunk) : 0;
-        }
-        return bytes;
+        const int last = core->plan.virtual_stages - 1, own = core->own_head_slots;
+        const int64_t any = core->slot_bytes + core->first * core->embedded_bytes;
+        if (own == 0)
+                return (offloaded ? t.host_slot_users : t.slot_users)[-1] *
+                       (any + core->last * core->head_bytes);
+        const int64_t shorter = core->longer_first == last ? core->shorter_bytes : 0;
+        const int used = own - buffer_free(t.slot_users, core_forward_slots(core, last));
+        return used * core_chunk_bytes(core, last) + (t.slot_users[-1] - used) * (any - shorter);
 }

@@ -50,13 +50,14 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         core->shorter_bytes = part->shorter_bytes;
         core->longer_first = part->longer_first;
         core->longer_end = part->longer_end;
-        core->shared_slots = plan->virtual_stages == 1 || core_offloads(plan, stage);
         core->replicated_offset = part->replicated_offset;
         core->replicated_count = part->replicated_count;
         core->common_offset = part->common_offset;
         core->common_count = part->common_count;
         core->expert_parameters = part->expert_parameters;
         core->limits = core_limits(plan, stage);
+        const int head_slots = core_head_slots(plan, stage);
+        core->own_head_slots = head_slots < core->limits.slots ? head_slots : 0;
         core->units = part->units;
         if (gather_planned(plan))
                 core->gathers = core_gathers(plan, &part->units);

@@ -46,9 +46,10 @@ struct core_limits {
 /* Returns the limits of `stage` (0 .. pp - 1). */
 struct core_limits core_limits(const struct plan *plan, int stage);
 
-/* Returns how many of the slots of `stage` can hold a micro-batch of `chunk`: all of them if activations are
- * offloaded; otherwise each chunk has slots of its own, which lie one chunk after the other. */
-int core_chunk_slots(const struct plan *plan, int stage, int chunk);
+/* Returns how many of the slots of `stage`, the last ones, can hold a micro-batch of the model's last chunk: 0
+ * if the stage does not have that, all of them if it has no other chunk or activations are offloaded.
+ * Otherwise they are for that chunk alone, and the others are for all other chunks. */
+int core_head_slots(const struct plan *plan, int stage);
 
 /* Returns the most micro-batches that axonn lets into a pipeline at once: plan.pipeline_limit or its default,
  * pp, and never more than the batch has. */

@@ -23,9 +23,9 @@ int policy_find(const char *name)
         return -1;
 }
 
-int policy_in_turn_stored(const struct plan *plan, int stage, int chunk, int limit)
+int policy_in_turn_stored(const struct plan *plan, int stage, struct policy_chunks chunks, int limit)
 {
-        (void)chunk;
+        (void)chunks;
         (void)limit;
         return min_int(plan->pp - stage, plan->micro_batches);
 }
@@ -36,10 +36,10 @@ int policy_in_turn_received(const struct plan *plan, int stage, int limit)
         return min_int(plan->pp - stage + 1, plan->micro_batches);
 }
 
-int policy_kept_back_stored(const struct plan *plan, int stage, int chunk, int limit)
+int policy_kept_back_stored(const struct plan *plan, int stage, struct policy_chunks chunks, int limit)
 {
         (void)stage;
-        (void)chunk;
+        (void)chunks;
         (void)limit;
         return min_int(plan->pp, plan->micro_batches);
 }

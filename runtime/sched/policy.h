@@ -49,6 +49,11 @@ enum policy_choice { CHOOSE_WAIT, CHOOSE_FORWARD, CHOOSE_BACKWARD, CHOOSE_WEIGHT
 
 /* One policy: a constant object. Its functions are pure, so the same arguments give the same result on every
  * rank and in both worlds. Functions that may be NULL say so. */
+/* Chunks [first, end) of a rank's. */
+struct policy_chunks {
+        int first, end;
+};
+
 struct policy {
         const char *name; /* of --schedule */
         const char *help; /* what --help says of it, without the name */
@@ -59,10 +64,10 @@ struct policy {
          * wait: when that is depends on what has arrived, so shards cannot rely on it. */
         bool fills_waits;
         bool forwards_first; /* all forwards of a batch go before its first backward */
-        /* Returns the most micro-batches that `chunk` of `stage` stores activations of at once: from the
-         * begin of their forward to the end of their backward (of one in two parts: of the second). `limit`
-         * is the view's pipeline_limit. Memory is planned by it: a policy must never have more. */
-        int (*stored)(const struct plan *plan, int stage, int chunk, int limit);
+        /* Returns the most virtual micro-batches of `chunks` that `stage` stores activations of at once: from
+         * the begin of their forward to the end of their backward (of one in two parts: of the second).
+         * `limit` is the view's pipeline_limit. Memory is planned by it: a policy must never have more. */
+        int (*stored)(const struct plan *plan, int stage, struct policy_chunks chunks, int limit);
         /* Returns how many input buffers `stage` has: the most virtual micro-batches whose activations have
          * arrived, or may arrive, while their backward is not over (with one in two parts: its second part).
          * A bound: the forwards that the stage before may be ahead of this one's backwards, and `deferred`.
@@ -103,13 +108,13 @@ static inline enum policy_choice policy_in_turn(const struct policy_view *view, 
 /* Buffers of policies that take turns after a warm-up of one forward for each stage after this one: what
  * `stored` and `received` are for them. The stage before stores one more than this one, and its messages do
  * not wait for this one's turn. */
-int policy_in_turn_stored(const struct plan *plan, int stage, int chunk, int limit);
+int policy_in_turn_stored(const struct plan *plan, int stage, struct policy_chunks chunks, int limit);
 int policy_in_turn_received(const struct plan *plan, int stage, int limit);
 
 /* The same for policies that in addition keep gradients of weights back, on each stage as many as bring what
  * it stores up to the first stage's: `stored`, `received` and `deferred`. The stage before is one forward
  * further, and one gradient of weights more than are kept back may be due. */
-int policy_kept_back_stored(const struct plan *plan, int stage, int chunk, int limit);
+int policy_kept_back_stored(const struct plan *plan, int stage, struct policy_chunks chunks, int limit);
 int policy_kept_back_received(const struct plan *plan, int stage, int limit);
 int policy_kept_back_deferred(const struct plan *plan, int stage);
 

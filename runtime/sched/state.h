@@ -130,7 +130,7 @@ struct decision_state {
 struct core {
         struct plan plan;
         int stage, replica, limit; /* limit: core_pipeline_limit */
-        bool shared_slots;         /* any chunk takes any slot */
+        int own_head_slots;        /* the last slots, if these are the last chunk's alone */
         bool first, last;          /* this rank has the model's first chunk, its last one */
         bool decided, decides;     /* shards follow the first one's decisions; this is the first one */
         int64_t parameters;
@@ -171,9 +171,6 @@ struct core {
 /* Where the tables of a core are, and how long each is ([...]; vmbs: plan_vmbs, the other names:
  * core_limits). Pointers into the core, made anew for each use; the core itself keeps none. */
 struct core_tables {
-        /* [chunks + 1], with more than one chunk: where the slots of each begin, and where the last one's
-         * end. */
-        int *first_slot;
         /* [inputs + slots + host_slots + gradients], of which core.arrivals are used: what can be worked on,
          * the oldest first. */
         struct arrival *queue;
@@ -213,12 +210,11 @@ static inline int *core_carve_users(int **at, int buffers)
  * with it. buffers.c counts the same tables when it works out core_bytes. */
 static inline struct core_tables core_tables(struct core *core)
 {
-        int vmbs = plan_vmbs(&core->plan), chunks = core->plan.virtual_stages;
+        int vmbs = plan_vmbs(&core->plan);
         int ints = sizeof(struct arrival) / sizeof(int);
         struct core_limits l = core->limits;
         int *at = core->tables;
         struct core_tables t;
-        t.first_slot = core_carve(&at, chunks > 1 ? chunks + 1 : 0);
         t.queue = (struct arrival *)core_carve(&at, (l.inputs + l.slots + l.host_slots + l.gradients) * ints);
         t.input_of = core_carve(&at, vmbs);
         t.slot_of = core_carve(&at, vmbs);

@@ -213,8 +213,8 @@ seven=(sweep "$folder/g7.json" --batch-size 512 --precision mixed --profile a100
         awk -F, 'NR > 1 && $27 == 1 { exit !($8 < 18.1) }' "$folder/seven.csv"
 result "7B on 16 A100: not a plan of 30 s where there is one of 18 s"
 "$ranvier" "${seven[@]}" --gpus 32 --schedule interleaved --virtual-stages 2,4 >"$folder/out" 2>/dev/null &&
-        grep -qE '^on 32 GPUs offloading costs [23]\.[0-9] % throughput' "$folder/out"
-result "7B on 32 A100: offloading costs 3 %, and does not gain 57.8 %"
+        grep -qE '^on 32 GPUs offloading costs [789]\.[0-9] % throughput' "$folder/out"
+result "7B on 32 A100: offloading costs 8 %, and does not gain 57.8 %"
 command=$(grep -A 1 '^the best on 16 GPUs again:$' "$folder/seven" | tail -n 1 | sed 's/^  ranvier //')
 read -ra words <<<"$command"
 "$ranvier" "${words[@]}" --report "$folder/again.json" >/dev/null &&

@@ -510,6 +510,28 @@ static void zero_bubble_h1_stores_no_more_than_1f1b(void **state)
                 }
 }
 
+/* Its warm-up and one more, of all chunks: chunks have their most at different times. On the last stage the
+ * slot of the chunk with the head is its own: one, since that micro-batch's backward comes next. */
+static void interleaved_stores_its_warm_up_and_one_more(void **state)
+{
+        (void)state;
+        for (int pp = 2; pp <= 8; pp++)
+                for (int chunks = 2; chunks <= 4; chunks++)
+                        for (int rounds = 1; rounds <= 4; rounds++) {
+                                struct plan plan = simple_plan(POLICY_INTERLEAVED, pp, rounds * pp);
+                                plan.virtual_stages = chunks;
+                                const int all = plan_vmbs(&plan);
+                                for (int stage = 0; stage < pp; stage++) {
+                                        const int most = 2 * (pp - stage - 1) + (chunks - 1) * pp + 1;
+                                        const int slots = core_limits(&plan, stage).slots;
+                                        const bool head = stage == pp - 1;
+                                        assert_true(head ? slots <= most + 1
+                                                         : slots == (most < all ? most : all));
+                                        assert_int_equal(core_head_slots(&plan, stage), head);
+                                }
+                        }
+}
+
 static void a_single_micro_batch_pays_every_message(void **state)
 {
         (void)state;
@@ -801,6 +823,7 @@ int main(void)
                 cmocka_unit_test(interleaving_leaves_the_bubble_of_its_paper_exactly),
                 cmocka_unit_test(the_bubble_of_zero_bubble_h1_is_its_papers),
                 cmocka_unit_test(zero_bubble_h1_stores_no_more_than_1f1b),
+                cmocka_unit_test(interleaved_stores_its_warm_up_and_one_more),
                 cmocka_unit_test(stages_of_zero_bubble_h2_never_wait_between_equal_parts),
                 cmocka_unit_test(zero_bubble_h2_stores_2_p_minus_1_micro_batches),
                 cmocka_unit_test(gradients_of_inputs_that_go_first_shorten_the_bubble),

@@ -4,9 +4,9 @@
  * fixed, as the last one's is: where a slot is all that a forward waits for, that waits for no other rank. */
 #include "runtime/sched/policy.h"
 
-static int axonn_stored(const struct plan *plan, int stage, int chunk, int limit)
+static int axonn_stored(const struct plan *plan, int stage, struct policy_chunks chunks, int limit)
 {
-        (void)chunk;
+        (void)chunks;
         return stage == plan->pp - 1 ? 1 : limit;
 }
 

@@ -6,9 +6,9 @@
 
 #include "runtime/base/minmax.h"
 
-static int eager_stored(const struct plan *plan, int stage, int chunk, int limit)
+static int eager_stored(const struct plan *plan, int stage, struct policy_chunks chunks, int limit)
 {
-        (void)chunk;
+        (void)chunks;
         (void)limit;
         return min_int(2 * (plan->pp - stage) - 1, plan->micro_batches);
 }

@@ -1,10 +1,10 @@
 /* GPipe (Huang et al. 2019): every forward, then every backward. Stores all micro-batches. */
 #include "runtime/sched/policy.h"
 
-static int gpipe_stored(const struct plan *plan, int stage, int chunk, int limit)
+static int gpipe_stored(const struct plan *plan, int stage, struct policy_chunks chunks, int limit)
 {
         (void)stage;
-        (void)chunk;
+        (void)chunks;
         (void)limit;
         return plan->micro_batches;
 }

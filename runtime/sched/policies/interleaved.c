@@ -22,16 +22,18 @@ static int of_chunk(const struct plan *plan, int count, int chunk)
 }
 
 /* A round of all chunks is like the next: it is enough to look at the first. */
-static int interleaved_stored(const struct plan *plan, int stage, int chunk, int limit)
+static int interleaved_stored(const struct plan *plan, int stage, struct policy_chunks chunks, int limit)
 {
         const int vmbs = plan_vmbs(plan), round = plan->pp * plan->virtual_stages;
         const int ahead = warm_up(plan->pp, stage, plan->virtual_stages) + 1;
         int max = 0;
         (void)limit;
         for (int backwards = 0; backwards < min_int(round, vmbs); backwards++) {
-                const int stored = of_chunk(plan, min_int(ahead + backwards, vmbs), chunk) -
-                                   of_chunk(plan, backwards, plan->virtual_stages - 1 - chunk);
-                max = stored > max ? stored : max;
+                int stored = 0;
+                for (int chunk = chunks.first; chunk < chunks.end; chunk++)
+                        stored += of_chunk(plan, min_int(ahead + backwards, vmbs), chunk) -
+                                  of_chunk(plan, backwards, plan->virtual_stages - 1 - chunk);
+                max = max_int(max, stored);
         }
         return max;
 }

@@ -8,10 +8,10 @@
 
 #include "runtime/base/minmax.h"
 
-static int zero_bubble_h2_stored(const struct plan *plan, int stage, int chunk, int limit)
+static int zero_bubble_h2_stored(const struct plan *plan, int stage, struct policy_chunks chunks, int limit)
 {
         (void)stage;
-        (void)chunk;
+        (void)chunks;
         (void)limit;
         return min_int(2 * plan->pp - 1, plan->micro_batches);
 }

@@ -12,7 +12,7 @@ import ranvier
 import text
 
 GRIDS = [(1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (3, 2), (1, 4), (2, 3)]
-STEPS = 20
+STEPS = 10
 TOLERANCE = 1e-5  # relative
 BUCKETS = ("--bucket-params", 9000, "--allreduce-buckets", 2)
 OFF = ("--fusion", "off")
@@ -84,7 +84,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         text.write(os.path.join(folder, "text.txt"))
         reference = train(folder, 1, 1, "axonn")
-        learned = isinstance(reference, list) and len(reference) == STEPS and reference[-1] < 0.8 * reference[0]
+        learned = isinstance(reference, list) and len(reference) == STEPS and reference[-1] < 0.9 * reference[0]
         tap.ok(learned, f"the reference, 1 x 1, learns in {STEPS} steps", reference)
         if not learned:
             tap.end()

@@ -757,9 +757,10 @@ static void check_layernorm_backward(struct pair *pair, int64_t N, int64_t C, bo
 static void layernorms_conform(void **state)
 {
         for (int s = 0; s < SHAPES; s++)
-                for (int again = 0; again < 4; again++) {
-                        check_layernorm(*state, shapes[s].m, shapes[s].n, again / 2);
-                        check_layernorm_backward(*state, shapes[s].m, shapes[s].n, again % 2, again / 2);
+                for (int more = 0; more < 2; more++) {
+                        check_layernorm(*state, shapes[s].m, shapes[s].n, more);
+                        for (int accumulates = 0; accumulates < 2; accumulates++)
+                                check_layernorm_backward(*state, shapes[s].m, shapes[s].n, accumulates, more);
                 }
 }
 
@@ -1739,10 +1740,12 @@ static void softmaxes_conform(void **state)
 {
         static const int64_t sizes[] = {1, 2, 7, 16, 17, 31, 64, 67, 200, 513, 1100};
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= MAX_SOFTMAX; i++) {
-                check_softmax(*state, sizes[i] < 500 ? 3 : 1, sizes[i], 5);
-                check_softmax(*state, 2, sizes[i], 1e4);
-                check_softmax_backward(*state, sizes[i] < 500 ? 3 : 1, sizes[i]);
+                check_softmax(*state, 1, sizes[i], 1e4);
                 check_softmax_backward(*state, 1, sizes[i]);
+                if (sizes[i] > 500) /* a quadratic number of scores */
+                        continue;
+                check_softmax(*state, 3, sizes[i], 5);
+                check_softmax_backward(*state, 3, sizes[i]);
         }
 }
 

@@ -9,7 +9,14 @@
 
 _Static_assert(sizeof(real) == 8, "built with RANVIER_DOUBLE");
 
-enum { MAX_STAGES = 2, MICRO_BATCHES = 2, B = 7, T = 5, SAMPLES = 5 };
+/* Some elements of each tensor are moved by themselves. With sanitizers, which look at what memory is touched,
+ * none are, and of the tensors every fourth moves: all others' passes touch the same. */
+#ifdef __SANITIZE_ADDRESS__
+enum { SAMPLES = 0, EVERY = 4 };
+#else
+enum { SAMPLES = 2, EVERY = 1 };
+#endif
+enum { MAX_STAGES = 2, MICRO_BATCHES = 2, B = 7, T = 5 };
 static const uint64_t seed = 31337;
 static const double loss_scale = 0.7;
 
@@ -331,7 +338,7 @@ static void check_model(int model, bool tied, int stages, bool fused, int64_t lo
         backward(&net);
         double worst = 0;
         for (int s = 0; s < stages; s++)
-                for (int t = 0; t < net.stages[s]->tensor_count; t++)
+                for (int t = 0; t < net.stages[s]->tensor_count; t += EVERY)
                         check_tensor(&net, net.stages[s], &net.stages[s]->tensors[t], &random, &worst);
         print_message("seed %llu: worst error %.2g of the gradient (+ 0.001)\n", (unsigned long long)seed,
                       worst);

@@ -9,8 +9,8 @@
 
 _Static_assert(sizeof(real) == 8, "built with RANVIER_DOUBLE");
 
-/* Some elements of each tensor are moved by themselves. With sanitizers, which look at what memory is touched,
- * none are, and of the tensors every fourth moves: all others' passes touch the same. */
+/* Some elements of each tensor are moved by themselves. With sanitizers, which look at what memory is
+ * touched, none are, and of the tensors every fourth moves: all others' passes touch the same. */
 #ifdef __SANITIZE_ADDRESS__
 enum { SAMPLES = 0, EVERY = 4 };
 #else

@@ -156,6 +156,11 @@ static bool is_gradient(const struct kernel_operand *operand, const struct kerne
         return made && operand->writes != WHEN_NEVER;
 }
 
+bool operand_is_wide(const struct kernel_operand *operand, const struct kernel *kernel)
+{
+        return kernel->wide && operand->type == OPERAND_STORED && is_gradient(operand, kernel);
+}
+
 double kernel_bytes(const struct kernel *kernel)
 {
         const struct kernel_operand *operands = kernel_descriptor(kernel->kind)->operands;
@@ -163,8 +168,7 @@ double kernel_bytes(const struct kernel *kernel)
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
                 const struct kernel_operand *operand = &operands[i];
                 const double elements = touched(operand, kernel);
-                const bool real =
-                        operand->type != OPERAND_STORED || (kernel->wide && is_gradient(operand, kernel));
+                const bool real = operand->type != OPERAND_STORED || operand_is_wide(operand, kernel);
                 if (is_quantized(operand, kernel))
                         bytes += format_bytes((enum product_format)kernel->format, elements);
                 else

@@ -257,6 +257,8 @@ const struct kernel_descriptor *kernel_descriptor(enum kernel_kind kind);
 /* Whether a launch of `kernel` reads, or writes, an operand of its kind. */
 bool operand_read(const struct kernel_operand *operand, const struct kernel *kernel);
 bool operand_written(const struct kernel_operand *operand, const struct kernel *kernel);
+/* Whether a launch has an operand in fp32 that its kind says is a tensor: a gradient, with `wide`. */
+bool operand_is_wide(const struct kernel_operand *operand, const struct kernel *kernel);
 
 /* Whether an operand is a tensor of rows, (m,n), (m,2n), or of other widths. */
 static inline bool operand_has_rows(const struct kernel_operand *operand)

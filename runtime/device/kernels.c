@@ -62,7 +62,7 @@ void kernels_adamw(struct device *device, real *p, real *g, real *m, real *v, vo
                    const struct adamw *adamw)
 {
         kernels_launch(
-                device, (struct kernel){.kind = KERNEL_ADAMW, .m = n},
+                device, (struct kernel){.kind = KERNEL_ADAMW, .wide = adamw->wide_gradients, .m = n},
                 &(struct kernel_args){.p = {p, g, m, v, (void *)ranges, (void *)gradient_scale, weights},
                                       .ld = {offset},
                                       .scalar = {adamw->lr, adamw->beta1, adamw->beta2, adamw->epsilon,

@@ -237,6 +237,7 @@ struct adamw_range {
 struct adamw {
         double lr, beta1, beta2, epsilon, weight_decay;
         int64_t step;
+        bool wide_gradients; /* of 16-bit tensors: g are no copies, but the gradients themselves */
 };
 /* Queues AdamW (Loshchilov & Hutter 2019), bias-corrected, over n parameters p with moments m, v and
  * gradients g, which are scaled by *gradient_scale (read when the kernel runs: the clipping factor) and left
@@ -244,10 +245,10 @@ struct adamw {
  * `ranges`, sorted by end, of which the last ends at or after offset + n, say which elements of those flat
  * buffers are decayed.
  *
- * If the device's tensors are stored in 16 bits: p, g, m, v are fp32 all the same, g has been unscaled and is
- * left as it is (gradient_scale is NULL), and the new parameters are written to `weights` (n, 16 bits) too;
- * else `weights` is NULL. `ranges` are in the host's own memory, and must stay valid until the kernel has
- * run; all other operands are in memory that the device reaches. */
+ * If the device's tensors are stored in 16 bits: p, g, m, v are fp32 all the same, and the new parameters are
+ * written to `weights` (n, 16 bits) too; else `weights` is NULL. g has then been unscaled and is left as it
+ * is (gradient_scale is NULL), unless the step has wide_gradients. `ranges` are in the host's own memory, and
+ * must stay valid until the kernel has run; all other operands are in memory that the device reaches. */
 void kernels_adamw(struct device *, real *p, real *g, real *m, real *v, void *weights,
                    const struct adamw_range *ranges, const double *gradient_scale, int64_t offset, int64_t n,
                    const struct adamw *);

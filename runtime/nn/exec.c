@@ -98,11 +98,17 @@ struct nn_exec *exec_new(const struct nn_stage *nn)
 
 /* ---- operands ---- */
 
-static void *parameter(const struct nn_stage *nn, const struct exec_frame *f, void *flat, int ordinal)
+/* Which element of flat buffers such as weights is the first of a layer's tensor. */
+static int64_t tensor_begin(const struct nn_stage *nn, const struct exec_frame *f, int ordinal)
 {
         const enum layer layer = f->layer == LAYER_VALIDATION ? LAYER_HEAD : f->layer;
-        const int tensor = partition_tensor(&nn->gpt, &nn->stage, layer, f->block, ordinal);
-        return nn_at(nn, flat, nn->pass_offsets[tensor]);
+        return nn->pass_offsets[partition_tensor(&nn->gpt, &nn->stage, layer, f->block, ordinal)];
+}
+
+static void *gradient(const struct nn_stage *nn, int64_t element)
+{
+        return nn->plan.wide_gradients ? (real *)nn->pass_gradients + element
+                                       : nn_at(nn, nn->pass_gradients, element);
 }
 
 static int64_t rows_of(const struct nn_stage *nn)
@@ -133,9 +139,9 @@ static void *locate(const struct nn_stage *nn, const struct exec_frame *f, int v
                 return e->workspace + f->list->place.offset[store];
         switch (f->list->program->values[store].role) {
         case ROLE_PARAMETER:
-                return parameter(nn, f, nn->pass_weights, e->ordinal[f->layer][store]);
+                return nn_at(nn, nn->pass_weights, tensor_begin(nn, f, e->ordinal[f->layer][store]));
         case ROLE_GRADIENT:
-                return parameter(nn, f, nn->pass_gradients, e->ordinal[f->layer][store]);
+                return gradient(nn, tensor_begin(nn, f, e->ordinal[f->layer][store]));
         case ROLE_NUMBER:
                 return &nn->scalars[NN_LOSS];
         case ROLE_FLOW:

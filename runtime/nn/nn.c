@@ -360,16 +360,24 @@ void *nn_at(const struct nn_stage *nn, void *flat, int64_t offset)
         return (char *)flat + offset * work_element_bytes(&nn->plan.work);
 }
 
+bool nn_keeps_fp32(const struct nn_stage *nn)
+{
+        return nn->plan.reduce_fp32 || nn->plan.wide_gradients || !work_mixed(&nn->plan.work);
+}
+
+static void *kept_at(const struct nn_stage *nn, void *flat, int64_t offset)
+{
+        return nn_keeps_fp32(nn) ? (real *)flat + offset : nn_at(nn, flat, offset);
+}
+
 void *nn_gradients_at(const struct nn_stage *nn, int64_t offset)
 {
-        if (nn->plan.reduce_fp32)
-                return (real *)nn->gradients + offset;
-        return nn_at(nn, nn->gradients, offset);
+        return kept_at(nn, nn->gradients, offset);
 }
 
 void *nn_host_gradients(const struct nn_stage *nn, int64_t offset)
 {
         const bool embedding = nn->plan.staged_gradients < nn->parameters;
         const int64_t first = embedding && nn->stage.last ? nn->parameters - nn->plan.staged_gradients : 0;
-        return nn_at(nn, nn->host_gradients, offset - first);
+        return kept_at(nn, nn->host_gradients, offset - first);
 }

@@ -137,6 +137,9 @@ void nn_close(struct nn_stage *);
 /* Returns the address of element `offset` in a flat buffer such as weights or gradients. */
 void *nn_at(const struct nn_stage *, void *flat, int64_t offset);
 
+/* Whether gradients are kept in fp32, because tensors are, or whatever these are. */
+bool nn_keeps_fp32(const struct nn_stage *);
+
 /* Returns the address of element `offset` of the gradients, which may be kept in another format. */
 void *nn_gradients_at(const struct nn_stage *, int64_t offset);
 

@@ -16,7 +16,7 @@ double optim_lr(const struct optim *optim, int64_t step)
 /* What gradients are kept in. */
 static enum dtype kept_as(const struct nn_stage *nn)
 {
-        return nn->plan.reduce_fp32 ? DTYPE_FP32 : nn->plan.work.dtype;
+        return nn_keeps_fp32(nn) ? DTYPE_FP32 : nn->plan.work.dtype;
 }
 
 static void squared_norm(struct nn_stage *nn, int64_t offset, int64_t count, bool accumulate,
@@ -79,7 +79,7 @@ void optim_norm(struct nn_stage *nn)
 
 void optim_check_overflow(struct nn_stage *nn, int64_t offset, int64_t count, double limit)
 {
-        if (nn->plan.reduce_fp32)
+        if (nn_keeps_fp32(nn))
                 squared_norm(nn, offset, count, false, NN_OVERFLOW);
         else
                 kernels_overflow(nn->device, &nn->scalars[NN_OVERFLOW], nn_at(nn, nn->gradients, offset),
@@ -118,7 +118,8 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
                                     .beta2 = optim->beta2,
                                     .epsilon = optim->epsilon,
                                     .weight_decay = optim->weight_decay,
-                                    .step = step + 1 - optim->skipped};
+                                    .step = step + 1 - optim->skipped,
+                                    .wide_gradients = nn->plan.wide_gradients};
         const double *scale = &nn->scalars[NN_GRADIENT_SCALE];
         const int64_t kept = nn->plan.gathered ? place : offset; /* where gradients are */
         const struct nn_bucket *bucket = buffer >= 0 ? &nn->buckets[buffer] : NULL;
@@ -135,7 +136,7 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
         else
                 b = (struct nn_bucket){NULL, nn->master + place, nn->master_gradients + place,
                                        nn->adam_m + place, nn->adam_v + place};
-        if (nn->plan.reduce_fp32) {
+        if (nn_keeps_fp32(nn)) {
                 kernels_adamw(nn->device, b.master, gradients, b.adam_m, b.adam_v, weights, nn->ranges, scale,
                               kept, count, &adamw);
                 return;

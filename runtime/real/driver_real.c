@@ -42,9 +42,13 @@ static struct buffers shared_buffers(const struct driver_real *d, const struct o
         const bool share = op->kind == (gathers ? OP_STAGE_OUT : OP_STAGE_IN);
         const struct plan_range own =
                 plan_own(&d->plan, op->group, plan_replica(&d->plan, d->net->rank), op->count);
-        const int64_t at = op->offset + (share ? own.begin : 0);
-        return (struct buffers){nn_at(nn, gathers ? nn->weights : nn->gradients, at),
-                                d->plan.stage_allreduce ? nn_host_gradients(nn, at) : NULL};
+        const int64_t begin = share ? own.begin : 0, at = op->offset + begin;
+        struct buffers found = {gathers ? nn_at(nn, nn->weights, at) : nn_gradients_at(nn, at), NULL};
+        if (d->plan.stage_allreduce && gathers) /* weights, where the chunk's gradients were */
+                found.host = nn_at(nn, nn_host_gradients(nn, op->offset), begin);
+        else if (d->plan.stage_allreduce)
+                found.host = nn_host_gradients(nn, at);
+        return found;
 }
 
 static struct buffers buffers_of(const struct driver_real *d, const struct op *op)
@@ -137,7 +141,7 @@ static void inject_overflow(struct driver_real *d, int token)
 {
         static const uint16_t infinities[DTYPES] = {[DTYPE_FP16] = 0x7c00, [DTYPE_BF16] = 0x7f80};
         static const real in_fp32 = INFINITY;
-        const bool fp32 = d->plan.reduce_fp32;
+        const bool fp32 = nn_keeps_fp32(d->nn);
         d->injecting = token;
         d->device->ops->copy(d->device, DEVICE_HOST_TO_DEVICE, nn_gradients_at(d->nn, d->nn->kept - 1),
                              fp32 ? (const void *)&in_fp32 : &infinities[d->nn->plan.work.dtype],
@@ -272,7 +276,7 @@ static enum net_type stored_type(const struct driver_real *d)
 
 static enum net_type gradient_type(const struct driver_real *d)
 {
-        return d->plan.reduce_fp32 ? type_of(DTYPE_FP32) : stored_type(d);
+        return nn_keeps_fp32(d->nn) ? type_of(DTYPE_FP32) : stored_type(d);
 }
 
 static int64_t rows_for(const struct nn_collective *what, int experts, int member, int expert)
@@ -507,7 +511,7 @@ static void issue_collective(struct driver_real *d, const struct op *op)
                 net->iallreduce(d->net, &scalars[NN_OVERFLOW], 1, NET_DOUBLE, NET_WORLD, op->serial);
                 break;
         case OP_REDUCE_SCATTER:
-                net->ireduce_scatter(d->net, network_buffer(d, op), NULL, op->count, stored_type(d),
+                net->ireduce_scatter(d->net, network_buffer(d, op), NULL, op->count, gradient_type(d),
                                      groups[op->group], op->serial);
                 break;
         case OP_ALL_GATHER:
@@ -612,7 +616,7 @@ static void set_gradient_scale(struct driver_real *d)
 static bool overflows(const struct driver_real *d)
 {
         const double found = d->nn->scalars[NN_OVERFLOW];
-        return d->plan.reduce_fp32 ? !isfinite(found) : found > 0;
+        return nn_keeps_fp32(d->nn) ? !isfinite(found) : found > 0;
 }
 
 static void finish(struct driver_real *d, struct engine *engine, int token, int vmb)

@@ -305,11 +305,6 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
                 return rv_fail(err, RV_ENOTBUILT,
                                "--precision %s is for predictions, and not built for training; bf16 is",
                                precision_name(s->plan.dtype, s->plan.format));
-        if (rc == 0 && s->plan.wide_gradients)
-                return rv_fail(
-                        err, RV_ENOTBUILT,
-                        "--gradients fp32 is for predictions, and not built for training; --zero 2 with "
-                        "--reduce-dtype fp32 is");
         if (rc == 0 && options_shard_grid(&s->plan))
                 return rv_fail(err, RV_ENOTBUILT,
                                "--tp X,Y,Z with X or Z above 1 is simulated, not built for training");

@@ -340,8 +340,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         *found = 0;
         if (requested < 1 || !shapes_fit(*desc, *a, *b, *c, *d))
                 return CUBLAS_STATUS_INVALID_VALUE;
-        const bool one_type = a->type == d->type && b->type == d->type && c->type == d->type;
-        if (!one_type || !has_algorithm(*desc, *d, preference->alignments)) {
+        /* Of the table in cuBLAS's documentation of cublasLtMatmul: fp32 out of 16 bits, too. */
+        const bool widens = d->type == CUDA_R_32F && desc->epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+        const bool types = a->type == b->type && c->type == d->type && (a->type == d->type || widens);
+        if (!types || !has_algorithm(*desc, *d, preference->alignments)) {
                 counters.product_refusals++;
                 return CUBLAS_STATUS_NOT_SUPPORTED;
         }

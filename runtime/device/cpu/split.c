@@ -52,10 +52,10 @@ static void *advance(const void *p, int64_t bytes)
 
 static int64_t operand_bytes(const struct kernel_operand *operand, const struct kernel *kernel)
 {
+        const bool stored = operand->type == OPERAND_STORED && !operand_is_wide(operand, kernel);
         return operand->type == OPERAND_INDEX
                        ? (int64_t)sizeof(int32_t)
-                       : element_bytes(operand->type == OPERAND_STORED ? (enum dtype)kernel->dtype
-                                                                       : DTYPE_FP32);
+                       : element_bytes(stored ? (enum dtype)kernel->dtype : DTYPE_FP32);
 }
 
 static void run(const struct job *w, cpu_part_fn *part)
@@ -121,7 +121,7 @@ static void add_sums(const struct job *w)
         }
 }
 
-/* False: not split. Sums of 16-bit tensors are rounded once, so one thread makes them. */
+/* False: not split. Sums in 16 bits are rounded once, so one thread makes them. */
 static bool split_rows(struct job *w)
 {
         int sums = 0, numbers = 0;
@@ -133,8 +133,8 @@ static bool split_rows(struct job *w)
         w->unit = 1;
         w->parts = sums + numbers > 0 ? SUMMED_PARTS : PARTS_A_THREAD * cpu_team_threads(w->split->team);
         w->parts = (int)min_int64(w->parts, w->count / MIN_ROWS);
-        if (w->parts < 2 || (sums > 0 && w->kernel->dtype != DTYPE_FP32) ||
-            w->parts * sums * w->kernel->n > CPU_SCRATCH)
+        const bool rounded = w->kernel->dtype != DTYPE_FP32 && !w->kernel->wide;
+        if (w->parts < 2 || (sums > 0 && rounded) || w->parts * sums * w->kernel->n > CPU_SCRATCH)
                 return false;
         run(w, rows_part);
         add_sums(w);
@@ -173,13 +173,13 @@ static void batch_part(void *context, int part, real *scratch)
         const int64_t inner = w->args->inner;
         struct kernel kernel = *w->kernel;
         for (int64_t at = range.begin; at < range.end; at += kernel.batch) {
-                const int64_t left = inner - at % inner, bytes = element_bytes((enum dtype)w->kernel->dtype);
+                const int64_t left = inner - at % inner;
                 struct kernel_args args = *w->args;
                 kernel.batch = args.inner = min_int64(left, range.end - at);
                 for (int i = 0; i < 3; i++)
                         args.p[i] = advance(
-                                args.p[i],
-                                (at / inner * args.stride[i][0] + at % inner * args.stride[i][1]) * bytes);
+                                args.p[i], (at / inner * args.stride[i][0] + at % inner * args.stride[i][1]) *
+                                                   operand_bytes(&w->kind->operands[i], w->kernel));
                 w->split->run(&kernel, &args, scratch);
         }
 }
@@ -266,7 +266,6 @@ static void split_experts(const struct job *w)
 {
         enum { A, B, C, ENDS };
         const bool backward = w->kernel->kind == KERNEL_GROUPED_MATMUL_BACKWARD;
-        const int64_t bytes = element_bytes((enum dtype)w->kernel->dtype);
         const int32_t *ends = w->args->p[ENDS];
         struct kernel product = *w->kernel;
         product.kind = KERNEL_MATMUL;
@@ -281,7 +280,7 @@ static void split_experts(const struct job *w)
                 for (int i = A; i <= C; i++) {
                         const int64_t at = i == (backward ? C : B) ? expert * args.stride[i][0]
                                                                    : rows.begin * args.ld[i];
-                        args.p[i] = advance(args.p[i], at * bytes);
+                        args.p[i] = advance(args.p[i], at * operand_bytes(&w->kind->operands[i], w->kernel));
                 }
                 cpu_split_run(w->split, &product, &args);
         }

@@ -263,9 +263,10 @@ static __global__ void __launch_bounds__(WARP *WARPS)
 }
 
 template <typename T, int W>
-static cudaError_t launch_bias_backward(cudaStream_t stream, T *db, const T *dy, int64_t m, int64_t n,
-                                        const struct cuda_work *work)
+static cudaError_t launch_bias_backward(cudaStream_t stream, const struct kernel *kernel, void *db,
+                                        const T *dy, const struct cuda_work *work)
 {
+        const int64_t m = kernel->m, n = kernel->n;
         const int64_t fit = CUDA_SCRATCH_BYTES / (int64_t)sizeof(float) / n, across = ceil_div(n, WARP * W);
         if (fit == 0)
                 return cudaErrorInvalidValue;
@@ -275,20 +276,20 @@ static cudaError_t launch_bias_backward(cudaStream_t stream, T *db, const T *dy,
         float *partials = (float *)work->scratch;
         CUDA_LAUNCH((column_sums<T, W>), dim3((unsigned)across, (unsigned)below), dim3(WARP, WARPS), 0,
                     stream, partials, dy, m, n);
-        return launch_add_partials<T>(stream, db, NULL, partials, below, n);
+        return launch_add_partials<T>(stream, kernel->wide, db, NULL, partials, below, n);
 }
 
 template <typename T>
 static cudaError_t bias_backward(cudaStream_t stream, const struct kernel *kernel,
                                  const struct kernel_args *args, const struct cuda_work *work)
 {
-        T *db = (T *)args->p[0];
+        void *db = args->p[0];
         const T *dy = (const T *)args->p[1];
         if (kernel->m == 0 || kernel->n == 0)
                 return cudaSuccess;
         if (whole_vectors<T>(kernel->n, dy))
-                return launch_bias_backward<T, per_vector<T>>(stream, db, dy, kernel->m, kernel->n, work);
-        return launch_bias_backward<T, 1>(stream, db, dy, kernel->m, kernel->n, work);
+                return launch_bias_backward<T, per_vector<T>>(stream, kernel, db, dy, work);
+        return launch_bias_backward<T, 1>(stream, kernel, db, dy, work);
 }
 
 cudaError_t cuda_bias_backward(cudaStream_t stream, const struct kernel *kernel,

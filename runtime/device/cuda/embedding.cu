@@ -164,9 +164,9 @@ static __device__ __forceinline__ bool has_many(const struct occurrence *__restr
 
 /* dwte += for each token the sum of its rows of dx. A warp has the token that begins at its place of
  * `sorted`, if one does, and 32 neighbouring vectors of its rows. */
-template <typename T, int W>
+template <typename T, typename G, int W>
 static __global__ void __launch_bounds__(WARP *WARPS, 4)
-        add_token_rows(T *dwte, const T *__restrict__ dx, const struct occurrence *__restrict__ sorted, int N,
+        add_token_rows(G *dwte, const T *__restrict__ dx, const struct occurrence *__restrict__ sorted, int N,
                        int64_t C)
 {
         const int k = (int)(blockIdx.x * WARPS + threadIdx.y);
@@ -175,9 +175,9 @@ static __global__ void __launch_bounds__(WARP *WARPS, 4)
         const int64_t column = ((int64_t)blockIdx.y * WARP + threadIdx.x) * W;
         if (column >= C)
                 return;
-        T *to = dwte + sorted[k].token * C + column;
+        G *to = dwte + sorted[k].token * C + column;
         float sum[W];
-        load_floats<W>(sum, (const T *)to);
+        load_floats<W>(sum, (const G *)to);
         add_rows<T, W>(sum, dx + column, C, sorted, k, ROWS, N, sorted[k].token);
         store_floats<W>(to, sum);
 }
@@ -185,9 +185,9 @@ static __global__ void __launch_bounds__(WARP *WARPS, 4)
 /* The same of tokens that MANY rows or more have. Their places in `sorted` have a multiple of MANY among
  * them; the block of the first one adds the rows, a warp every MANY_WARPS-th ROWS of them, then the warps'
  * sums. */
-template <typename T, int W>
+template <typename T, typename G, int W>
 static __global__ void __launch_bounds__(WARP *MANY_WARPS)
-        add_many_rows(T *dwte, const T *__restrict__ dx, const struct occurrence *__restrict__ sorted, int N,
+        add_many_rows(G *dwte, const T *__restrict__ dx, const struct occurrence *__restrict__ sorted, int N,
                       int64_t C)
 {
         __shared__ float shared[MANY_WARPS][W][WARP];
@@ -208,8 +208,8 @@ static __global__ void __launch_bounds__(WARP *MANY_WARPS)
         __syncthreads();
         if (threadIdx.y != 0 || column >= C)
                 return;
-        T *to = dwte + token * C + column;
-        load_floats<W>(sum, (const T *)to);
+        G *to = dwte + token * C + column;
+        load_floats<W>(sum, (const G *)to);
         for (int warp = 0; warp < MANY_WARPS; warp++)
 #pragma unroll
                 for (int j = 0; j < W; j++)
@@ -218,25 +218,25 @@ static __global__ void __launch_bounds__(WARP *MANY_WARPS)
 }
 
 /* dwpe (positions, C) += the sums of every positions-th row of dx. */
-template <typename T, int W>
+template <typename T, typename G, int W>
 static __global__ void __launch_bounds__(WARP *WARPS)
-        add_position_rows(T *dwpe, const T *__restrict__ dx, int64_t N, int64_t C, int64_t positions)
+        add_position_rows(G *dwpe, const T *__restrict__ dx, int64_t N, int64_t C, int64_t positions)
 {
         const int64_t column = ((int64_t)blockIdx.y * WARP + threadIdx.x) * W;
         const int64_t t = (int64_t)blockIdx.x * WARPS + threadIdx.y;
         if (t >= positions || column >= C)
                 return;
         float sum[W];
-        load_floats<W>(sum, (const T *)dwpe + t * C + column);
+        load_floats<W>(sum, (const G *)dwpe + t * C + column);
         add_strided_rows<T, W>(sum, dx + column, t, N, positions, C);
         store_floats<W>(dwpe + t * C + column, sum);
 }
 
-template <typename T, int W>
+template <typename T, typename G, int W>
 static cudaError_t launch_embedding_backward(cudaStream_t stream, const struct kernel *kernel,
                                              const struct kernel_args *args, const struct cuda_work *work)
 {
-        T *dwte = (T *)args->p[0], *dwpe = (T *)args->p[1];
+        G *dwte = (G *)args->p[0], *dwpe = (G *)args->p[1];
         const T *dx = (const T *)args->p[2];
         const int32_t *tokens = (const int32_t *)args->p[3];
         struct occurrence *sorted = (struct occurrence *)work->scratch;
@@ -245,21 +245,22 @@ static cudaError_t launch_embedding_backward(cudaStream_t stream, const struct k
         const unsigned across = (unsigned)ceil_div(C, WARP * W);
         CUDA_LAUNCH(sort_positions, dim3((unsigned)ceil_div(N, SORT_THREADS / WARP * POSITIONS)),
                     dim3(SORT_THREADS), 0, stream, sorted, tokens, N);
-        CUDA_LAUNCH((add_token_rows<T, W>), dim3((unsigned)ceil_div(N, WARPS), across), dim3(WARP, WARPS), 0,
-                    stream, dwte, dx, (const struct occurrence *)sorted, N, C);
+        CUDA_LAUNCH((add_token_rows<T, G, W>), dim3((unsigned)ceil_div(N, WARPS), across), dim3(WARP, WARPS),
+                    0, stream, dwte, dx, (const struct occurrence *)sorted, N, C);
         if (N >= MANY)
-                CUDA_LAUNCH((add_many_rows<T, W>), dim3((unsigned)ceil_div(N, MANY), across),
+                CUDA_LAUNCH((add_many_rows<T, G, W>), dim3((unsigned)ceil_div(N, MANY), across),
                             dim3(WARP, MANY_WARPS), 0, stream, dwte, dx, (const struct occurrence *)sorted, N,
                             C);
         if (dwpe)
-                CUDA_LAUNCH((add_position_rows<T, W>), dim3((unsigned)ceil_div(positions, WARPS), across),
+                CUDA_LAUNCH((add_position_rows<T, G, W>), dim3((unsigned)ceil_div(positions, WARPS), across),
                             dim3(WARP, WARPS), 0, stream, dwpe, dx, kernel->m, C, positions);
         return cudaGetLastError();
 }
 
-template <typename T>
-static cudaError_t embedding_backward(cudaStream_t stream, const struct kernel *kernel,
-                                      const struct kernel_args *args, const struct cuda_work *work)
+/* Gradients are stored as G. */
+template <typename T, typename G>
+static cudaError_t embedding_backward_into(cudaStream_t stream, const struct kernel *kernel,
+                                           const struct kernel_args *args, const struct cuda_work *work)
 {
         if (kernel->m == 0 || kernel->n == 0)
                 return cudaSuccess;
@@ -267,8 +268,16 @@ static cudaError_t embedding_backward(cudaStream_t stream, const struct kernel *
             kernel->n > (int64_t)MAX_BLOCKS_Y * WARP)
                 return cudaErrorInvalidValue;
         return whole_vectors<T>(kernel->n, args->p[0], args->p[1], args->p[2])
-                       ? launch_embedding_backward<T, per_vector<T>>(stream, kernel, args, work)
-                       : launch_embedding_backward<T, 1>(stream, kernel, args, work);
+                       ? launch_embedding_backward<T, G, per_vector<T>>(stream, kernel, args, work)
+                       : launch_embedding_backward<T, G, 1>(stream, kernel, args, work);
+}
+
+template <typename T>
+static cudaError_t embedding_backward(cudaStream_t stream, const struct kernel *kernel,
+                                      const struct kernel_args *args, const struct cuda_work *work)
+{
+        return kernel->wide ? embedding_backward_into<T, float>(stream, kernel, args, work)
+                            : embedding_backward_into<T, T>(stream, kernel, args, work);
 }
 
 cudaError_t cuda_embedding_backward(cudaStream_t stream, const struct kernel *kernel,

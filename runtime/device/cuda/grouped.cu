@@ -20,11 +20,12 @@ enum form { FORWARD, FORWARD_TRANSPOSED, BACKWARD };
  * next's. */
 template <typename T> struct grouped {
         const T *a, *b;
-        T *c;
+        void *c;
         const int32_t *ends;
         int64_t m, n, k, lda, ldb, ldc, each;
         int experts;
         bool aligned; /* vectors of either operand begin at multiples of 16 bytes, and none is cut off */
+        bool wide;    /* c is fp32 whatever T is; of gradients alone */
 };
 
 /* The rows of c that a block computes, from `first` on those below `end`; its columns begin at `column`; and
@@ -96,7 +97,12 @@ static __device__ __forceinline__ void store_sum(const struct grouped<T> &of, co
 {
         if (row >= p.end || column >= of.n)
                 return;
-        T *to = of.c + (form == BACKWARD ? p.expert * of.each : 0) + row * of.ldc + column;
+        const int64_t at = (form == BACKWARD ? p.expert * of.each : 0) + row * of.ldc + column;
+        if (form == BACKWARD && of.wide) {
+                ((float *)of.c)[at] += sum;
+                return;
+        }
+        T *to = (T *)of.c + at;
         *to = from_float<T>(form == BACKWARD ? to_float(*to) + sum : sum);
 }
 
@@ -329,9 +335,10 @@ static cudaError_t launch_form(cudaStream_t stream, const struct grouped<T> &of)
 template <typename T>
 static struct grouped<T> grouped_of(const struct kernel *kernel, const struct kernel_args *args, int matrix) {
         struct grouped<T> of = {
-                (const T *)args->p[0], (const T *)args->p[1], (T *)args->p[2],
+                (const T *)args->p[0], (const T *)args->p[1], args->p[2],
                         (const int32_t *)args->p[3], kernel->m, kernel->n, kernel->k, args->ld[0],
-                        args->ld[1], args->ld[2], args->stride[matrix][0], kernel->experts, false
+                        args->ld[1], args->ld[2], args->stride[matrix][0], kernel->experts,
+                        false, kernel->wide != 0
         };
         of.aligned = whole_vectors<T>(of.lda, of.a) && whole_vectors<T>(of.ldb, of.b) &&
                      (matrix == 2 || whole_vectors<T>(of.each));

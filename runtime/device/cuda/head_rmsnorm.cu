@@ -166,14 +166,14 @@ static cudaError_t launch_forward(cudaStream_t stream, const struct head_operand
 }
 
 template <typename T, int W>
-static cudaError_t launch_backward(cudaStream_t stream, const struct head_operands<T> &of, T *dw,
-                                   const struct cuda_work *work)
+static cudaError_t launch_backward(cudaStream_t stream, const struct head_operands<T> &of, bool wide,
+                                   void *dw, const struct cuda_work *work)
 {
         const int64_t blocks = min_int64(ceil_div((int64_t)of.N * of.queries, groups<W>),
                                          (int64_t)BLOCKS_A_PROCESSOR * work->processors);
         CUDA_LAUNCH((differentiate_heads<T, W>), dim3((unsigned)blocks), dim3(THREADS), 0, stream, of);
         const cudaError_t error = cudaGetLastError();
-        return error ? error : launch_add_partials<T>(stream, dw, NULL, of.partials, blocks, 2 * of.k);
+        return error ? error : launch_add_partials<T>(stream, wide, dw, NULL, of.partials, blocks, 2 * of.k);
 }
 
 template <typename T>
@@ -221,8 +221,8 @@ static cudaError_t head_rmsnorm_backward(cudaStream_t stream, const struct kerne
         if (of.N == 0)
                 return cudaSuccess;
         if (whole_vectors<T>(of.k, of.y, of.x, of.w))
-                return launch_backward<T, per_vector<T>>(stream, of, (T *)args->p[1], work);
-        return launch_backward<T, 1>(stream, of, (T *)args->p[1], work);
+                return launch_backward<T, per_vector<T>>(stream, of, kernel->wide, args->p[1], work);
+        return launch_backward<T, 1>(stream, of, kernel->wide, args->p[1], work);
 }
 
 cudaError_t cuda_head_rmsnorm(cudaStream_t stream, const struct kernel *kernel,

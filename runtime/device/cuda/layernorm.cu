@@ -482,7 +482,7 @@ static __global__ void __launch_bounds__(LONG_THREADS) norm_backward_long(struct
 
 template <typename T, int W, enum norm norm>
 static cudaError_t launch_norm_backward(cudaStream_t stream, const struct norm_backward_operands<T> *of,
-                                        T *dw, T *db, const struct cuda_work *work)
+                                        bool wide, void *dw, void *db, const struct cuda_work *work)
 {
         const int64_t row_bytes = summed_vectors<norm> * (int64_t)sizeof(float) * of->C;
         const int64_t fit = CUDA_SCRATCH_BYTES / row_bytes, accesses = of->C / W;
@@ -503,18 +503,18 @@ static cudaError_t launch_norm_backward(cudaStream_t stream, const struct norm_b
                             stream, *of);
         }
         const cudaError_t error = cudaGetLastError();
-        return error ? error : launch_add_partials<T>(stream, dw, db, of->partials, blocks, of->C);
+        return error ? error : launch_add_partials<T>(stream, wide, dw, db, of->partials, blocks, of->C);
 }
 
 template <typename T, enum norm norm>
-static cudaError_t launch_backward(cudaStream_t stream, const struct norm_backward_operands<T> &of, T *dw,
-                                   T *db, const struct cuda_work *work)
+static cudaError_t launch_backward(cudaStream_t stream, const struct norm_backward_operands<T> &of, bool wide,
+                                   void *dw, void *db, const struct cuda_work *work)
 {
         if (of.N == 0 || of.C == 0)
                 return cudaSuccess;
         if (whole_vectors<T>(of.C, of.dx, of.dy, of.x, of.w))
-                return launch_norm_backward<T, per_vector<T>, norm>(stream, &of, dw, db, work);
-        return launch_norm_backward<T, 1, norm>(stream, &of, dw, db, work);
+                return launch_norm_backward<T, per_vector<T>, norm>(stream, &of, wide, dw, db, work);
+        return launch_norm_backward<T, 1, norm>(stream, &of, wide, dw, db, work);
 }
 
 template <typename T>
@@ -527,7 +527,7 @@ static cudaError_t layernorm_backward(cudaStream_t stream, const struct kernel *
                                               (const T *)args->p[6], stats, stats + args->ld[0], kernel->m,
                                               kernel->n, kernel->accumulate != 0, (float)args->scalar[0],
                                               (float *)work->scratch},
-                                             (T *)args->p[1], (T *)args->p[2], work);
+                                             kernel->wide, args->p[1], args->p[2], work);
 }
 
 template <typename T>
@@ -538,7 +538,7 @@ static cudaError_t rmsnorm_backward(cudaStream_t stream, const struct kernel *ke
                                            {(T *)args->p[0], (const T *)args->p[2], (const T *)args->p[3],
                                             (const T *)args->p[5], NULL, (const float *)args->p[4], kernel->m,
                                             kernel->n, kernel->accumulate != 0, 0, (float *)work->scratch},
-                                           (T *)args->p[1], NULL, work);
+                                           kernel->wide, args->p[1], NULL, work);
 }
 
 cudaError_t cuda_layernorm_backward(cudaStream_t stream, const struct kernel *kernel,

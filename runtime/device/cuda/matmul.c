@@ -27,6 +27,7 @@ struct shape {
                 align_aux; /* bytes: the largest power of two that all
                               addresses are multiples of, at most MEMORY_ALIGNMENT */
         int64_t accumulate;
+        int64_t wide; /* d is fp32 whatever the operands are stored as */
 };
 
 struct plan {
@@ -122,12 +123,13 @@ static void keep(cublasStatus_t *first, cublasStatus_t status)
                 *first = status;
 }
 
-static cublasStatus_t make_layout(cublasLtMatrixLayout_t *layout, const struct shape *shape, int64_t rows,
-                                  int64_t columns, int64_t ld, int64_t stride)
+static cublasStatus_t make_layout(cublasLtMatrixLayout_t *layout, const struct shape *shape,
+                                  cudaDataType_t type, int64_t rows, int64_t columns, int64_t ld,
+                                  int64_t stride)
 {
         const int32_t batch = (int32_t)shape->batch;
-        cublasStatus_t first = cublasLtMatrixLayoutCreate(layout, stored_as(shape->dtype), (uint64_t)rows,
-                                                          (uint64_t)columns, ld);
+        cublasStatus_t first =
+                cublasLtMatrixLayoutCreate(layout, type, (uint64_t)rows, (uint64_t)columns, ld);
         if (first != CUBLAS_STATUS_SUCCESS || batch == 1)
                 return first;
         keep(&first, cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
@@ -226,12 +228,14 @@ static cublasStatus_t make_plan(const struct cuda_matmul *matmul, struct plan *p
                                 const struct product *product)
 {
         const struct shape *s = &plan->shape;
+        const cudaDataType_t type = stored_as(s->dtype);
         cublasStatus_t first = make_desc(plan, product);
-        keep(&first, make_layout(&plan->a, s, s->transpose_a ? s->k : s->rows,
+        keep(&first, make_layout(&plan->a, s, type, s->transpose_a ? s->k : s->rows,
                                  s->transpose_a ? s->rows : s->k, s->lda, s->stride_a));
-        keep(&first, make_layout(&plan->b, s, s->transpose_b ? s->columns : s->k,
+        keep(&first, make_layout(&plan->b, s, type, s->transpose_b ? s->columns : s->k,
                                  s->transpose_b ? s->k : s->columns, s->ldb, s->stride_b));
-        keep(&first, make_layout(&plan->d, s, s->rows, s->columns, s->ldd, s->stride_d));
+        keep(&first,
+             make_layout(&plan->d, s, s->wide ? CUDA_R_32F : type, s->rows, s->columns, s->ldd, s->stride_d));
         return first == CUBLAS_STATUS_SUCCESS ? choose(matmul, plan) : first;
 }
 
@@ -264,11 +268,12 @@ static void tell(const struct plan *plan)
         const struct shape *s = &plan->shape;
         if (!getenv("RANVIER_CUDA_PLANS"))
                 return;
-        fprintf(stderr, "cuda plan: %s, %s, m %lld n %lld k %lld batch %lld%s%s%s, ld %lld %lld %lld: %s\n",
+        fprintf(stderr, "cuda plan: %s, %s, m %lld n %lld k %lld batch %lld%s%s%s%s, ld %lld %lld %lld: %s\n",
                 kernel_name((enum kernel_kind)s->kind), dtype_precision((enum dtype)s->dtype),
                 (long long)s->columns, (long long)s->rows, (long long)s->k, (long long)s->batch,
                 s->transpose_b ? ", A transposed" : "", s->transpose_a ? ", B transposed" : "",
-                s->accumulate ? ", added" : "", (long long)s->ldb, (long long)s->lda, (long long)s->ldd,
+                s->accumulate ? ", added" : "", s->wide ? " in fp32" : "", (long long)s->ldb,
+                (long long)s->lda, (long long)s->ldd,
                 plan->unfused ? "refused by cuBLASLt, so a product and a kernel behind it" : "planned");
 }
 
@@ -371,7 +376,7 @@ static void part_batch(struct strides *loop, struct strides *batch)
 static const char *plain(struct cuda_matmul *matmul, cudaStream_t stream, const struct kernel *kernel,
                          const struct kernel_args *args)
 {
-        const int64_t element = kernel->dtype ? 2 : 4;
+        const int64_t element = kernel->dtype ? 2 : 4, element_of_c = kernel->wide ? 4 : element;
         const int64_t inner = args->inner;
         struct strides loop = {kernel->batch / inner, args->stride[0][0], args->stride[1][0],
                                args->stride[2][0]},
@@ -394,11 +399,12 @@ static const char *plain(struct cuda_matmul *matmul, cudaStream_t stream, const 
                 .stride_d = batch.c,
                 .align_a = alignment((uintptr_t)args->p[1] | (uint64_t)(loop.b * element)),
                 .align_b = alignment((uintptr_t)args->p[0] | (uint64_t)(loop.a * element)),
-                .align_d = alignment((uintptr_t)args->p[2] | (uint64_t)(loop.c * element)),
+                .align_d = alignment((uintptr_t)args->p[2] | (uint64_t)(loop.c * element_of_c)),
                 .accumulate = kernel->accumulate,
+                .wide = kernel->wide,
         };
         for (int64_t i = 0; i < loop.count; i++) {
-                char *c = (char *)args->p[2] + i * loop.c * element;
+                char *c = (char *)args->p[2] + i * loop.c * element_of_c;
                 const struct product product = {.a = (const char *)args->p[1] + i * loop.b * element,
                                                 .b = (const char *)args->p[0] + i * loop.a * element,
                                                 .c = c,

@@ -246,7 +246,8 @@ struct adamw_step {
 
 template <typename T> struct adamw_operands {
         float *p, *g, *m, *v;
-        T *weights;                   /* or NULL: then g is cleared */
+        T *weights;                   /* or NULL */
+        bool clear;                   /* g is left zero */
         const double *gradient_scale; /* or NULL: 1 */
         int64_t n;
 };
@@ -283,7 +284,7 @@ static __device__ __forceinline__ void update(const struct adamw_operands<T> &of
         store_floats<W>(of.v + i, v);
         if (of.weights)
                 store_floats<W>(of.weights + i, p);
-        else
+        if (of.clear)
                 store<W>(of.g + i, zeros<float, W>());
 }
 
@@ -334,15 +335,13 @@ static int64_t take_ranges(struct decay_ranges *to, const struct adamw_range **r
 }
 
 template <typename T>
-static struct adamw_operands<T> adamw_operands_of(const struct kernel_args *args, int64_t from, int64_t n) {
+static struct adamw_operands<T> adamw_operands_of(const struct kernel *kernel, const struct kernel_args *args,
+                                                  int64_t from, int64_t n) {
         T *weights = (T *)args->p[6];
-        return {(float *)args->p[0] + from,
-                (float *)args->p[1] + from,
-                (float *)args->p[2] + from,
-                (float *)args->p[3] + from,
-                weights ? weights + from : NULL,
-                (const double *)args->p[5],
-                n};
+        return {(float *)args->p[0] + from,      (float *)args->p[1] + from,
+                (float *)args->p[2] + from,      (float *)args->p[3] + from,
+                weights ? weights + from : NULL, !weights || kernel->wide,
+                (const double *)args->p[5],      n};
 }
 
 template <typename T>
@@ -355,7 +354,8 @@ static cudaError_t adamw(cudaStream_t stream, const struct kernel *kernel, const
         for (int64_t at = offset; at < end;) {
                 struct decay_ranges ranges;
                 const int64_t stop = take_ranges(&ranges, &range, at, end);
-                const struct adamw_operands<T> of = adamw_operands_of<T>(args, at - offset, stop - at);
+                const struct adamw_operands<T> of =
+                        adamw_operands_of<T>(kernel, args, at - offset, stop - at);
                 const unsigned blocks = blocks_for(ceil_div(of.n, per_vector<T>), work);
                 if (whole_16_bytes(of.p) && whole_16_bytes(of.g) && whole_16_bytes(of.m) &&
                     whole_16_bytes(of.v) && whole_16_bytes(of.weights))

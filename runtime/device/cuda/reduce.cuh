@@ -112,15 +112,24 @@ static __global__ void __launch_bounds__(MAX_THREADS)
         *to = from_float<T>(to_float(*to) + sum);
 }
 
-/* Launches it. Returns what cudaGetLastError says afterwards. */
 template <typename T>
-static cudaError_t launch_add_partials(cudaStream_t stream, T *first, T *second, const float *partials,
-                                       int64_t count, int64_t C)
+static cudaError_t launch_add_partials_to(cudaStream_t stream, void *first, void *second,
+                                          const float *partials, int64_t count, int64_t C)
 {
         const int64_t columns = second ? 2 * C : C;
         CUDA_LAUNCH((add_partials<T>), dim3((unsigned)ceil_div(columns, WARP)), dim3(WARP, WARP), 0, stream,
-                    first, second, partials, (int)count, C);
+                    (T *)first, (T *)second, partials, (int)count, C);
         return cudaGetLastError();
+}
+
+/* Launches it for gradients that are stored as T or, `wide`, in fp32. Returns what cudaGetLastError says
+ * afterwards. */
+template <typename T>
+static cudaError_t launch_add_partials(cudaStream_t stream, bool wide, void *first, void *second,
+                                       const float *partials, int64_t count, int64_t C)
+{
+        return wide ? launch_add_partials_to<float>(stream, first, second, partials, count, C)
+                    : launch_add_partials_to<T>(stream, first, second, partials, count, C);
 }
 
 #endif

@@ -35,6 +35,7 @@ struct update {
         real rate;                                       /* lr / (1 - beta1^step) */
         real root_correction;                            /* 1 / sqrt(1 - beta2^step) */
         enum dtype dtype;                                /* of the weights */
+        bool clear;                                      /* gradients of 16-bit weights are left zero */
         real epsilon, shrink; /* shrink: 1 - lr weight_decay, where a range is decayed */
 };
 
@@ -52,6 +53,7 @@ static struct update step_of(const struct kernel *kernel, const struct kernel_ar
                                .root_correction = (real)(1 / sqrt(1 - pow(beta2, step))),
                                .epsilon = (real)args->scalar[3],
                                .dtype = kernel->dtype,
+                               .clear = kernel->wide,
                                .shrink = (real)(1 - lr * args->scalar[4])};
 }
 
@@ -93,7 +95,7 @@ static void update_half(real *const array[4], void *weights, int64_t at, int64_t
         for (const int64_t end = at + n; at < end; at += PIECE) {
                 const int64_t count = end - at < PIECE ? end - at : PIECE;
                 update(array[0] + at, array[1] + at, array[2] + at, array[3] + at, count, step, shrink,
-                       false);
+                       step->clear);
                 reals_to(step->dtype, stored + at, array[0] + at, count);
         }
 }

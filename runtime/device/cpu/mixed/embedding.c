@@ -29,20 +29,36 @@ void cpu_mixed_embedding(const struct kernel *kernel, const struct kernel_args *
         }
 }
 
-/* Rows are added in the order of the tokens, and each sum is rounded: to keep sums in fp32 until the last row
- * would take a table of them as large as the vocabulary. */
+/* Adds a row of C elements to that row of a table of gradients. */
+static void add_to_row(const struct kernel *kernel, void *table, int64_t row, const uint16_t *dx)
+{
+        enum { PIECE = 512 };
+        real piece[PIECE];
+        const int64_t C = kernel->n;
+        if (!kernel->wide) {
+                add_of(kernel)((uint16_t *)table + row * C, dx, C);
+                return;
+        }
+        real *restrict sum = (real *)table + row * C;
+        for (int64_t at = 0; at < C; at += PIECE) {
+                const int64_t count = C - at < PIECE ? C - at : PIECE;
+                reals_from(kernel->dtype, piece, dx + at, count);
+                for (int64_t i = 0; i < count; i++)
+                        sum[at + i] += piece[i];
+        }
+}
+
+/* Rows are added in the order of the tokens, and each sum is rounded, unless it is fp32: to keep sums in fp32
+ * until the last row would take a table of them as large as the vocabulary. */
 void cpu_mixed_embedding_backward(const struct kernel *kernel, const struct kernel_args *args)
 {
-        uint16_t *dwte = args->p[0], *dwpe = args->p[1];
         const uint16_t *dx = args->p[2];
         const int32_t *tokens = args->p[3];
-        const int64_t N = kernel->m, C = kernel->n;
-        add_fn *const add = add_of(kernel);
-        for (int64_t n = 0; n < N; n++, dx += C) {
+        for (int64_t n = 0; n < kernel->m; n++, dx += kernel->n) {
                 const int64_t row = cpu_embedding_row(args, tokens[n]);
                 if (row >= 0)
-                        add(dwte + row * C, dx, C);
-                if (dwpe)
-                        add(dwpe + cpu_position(args, n) * C, dx, C);
+                        add_to_row(kernel, args->p[0], row, dx);
+                if (args->p[1])
+                        add_to_row(kernel, args->p[1], cpu_position(args, n), dx);
         }
 }

@@ -1,5 +1,6 @@
 /* Matrix products of 16-bit matrices: tiles of a and b are converted, BLAS adds their products to a tile of c
- * in fp32 over all of k, and that is rounded once; in a fused product, after what follows. */
+ * in fp32 over all of k, and that is rounded once; in a fused product, after what follows. A c that is fp32
+ * itself is added to where it lies. */
 #include "runtime/device/cpu/mixed/mixed.h"
 #include "runtime/base/minmax.h"
 #include "runtime/device/kernels.h"
@@ -27,7 +28,7 @@ struct operand {
 struct product {
         const struct kernel *kernel;
         struct operand a, b;
-        uint16_t *c;
+        void *c; /* 16 bits, or fp32 if the kernel is `wide` */
         int64_t ldc;
         const uint16_t *bias;
         uint16_t *more;
@@ -65,20 +66,22 @@ static void end_tile(const struct product *x, const struct kernel *tile, int64_t
 /* The tile of c that begins at (i, j); m and n of `tile` are its own. */
 static void tile_product(struct product *x, const struct kernel *tile, int64_t i, int64_t j)
 {
-        const int64_t at = i * x->ldc + j;
+        const int64_t at = i * x->ldc + j, ld = tile->wide ? x->ldc : tile->n;
+        real *sums = tile->wide ? (real *)x->c + at : x->sums;
         struct kernel step = *tile;
-        if (tile->accumulate)
-                tile_from(tile->dtype, x->sums, x->c, at, x->ldc, tile->m, tile->n);
+        if (tile->accumulate && !tile->wide)
+                tile_from(tile->dtype, sums, x->c, at, x->ldc, tile->m, tile->n);
         for (int64_t p = 0; p < tile->k; p += TILE_K) {
                 step.k = min_int64(TILE_K, tile->k - p);
                 step.accumulate = tile->accumulate || p > 0;
                 hold(tile->dtype, &x->a, i, p, step.m, step.k);
                 hold(tile->dtype, &x->b, p, j, step.k, step.n);
-                cpu_gemm(&step, x->a.tile, x->a.tile_ld, x->b.tile, x->b.tile_ld, x->sums, step.n);
+                cpu_gemm(&step, x->a.tile, x->a.tile_ld, x->b.tile, x->b.tile_ld, sums, ld);
         }
         if (tile->kind != KERNEL_MATMUL)
                 end_tile(x, tile, at, j);
-        tile_to(tile->dtype, x->c, x->sums, at, x->ldc, tile->m, tile->n);
+        if (!tile->wide)
+                tile_to(tile->dtype, x->c, sums, at, x->ldc, tile->m, tile->n);
 }
 
 /* All tiles of c; those of b stay in the scratch for all rows of c where k fits one tile. */
@@ -109,7 +112,7 @@ static struct product product_of(const struct kernel *kernel, const int64_t ld[3
         return x;
 }
 
-static void set_operands(struct product *x, const uint16_t *a, const uint16_t *b, uint16_t *c)
+static void set_operands(struct product *x, const uint16_t *a, const uint16_t *b, void *c)
 {
         x->a.from = a;
         x->b.from = b;
@@ -121,13 +124,14 @@ void cpu_mixed_matmul(const struct kernel *kernel, const struct kernel_args *arg
 {
         const int64_t inner = args->inner, outer = kernel->batch / inner;
         const uint16_t *a = args->p[0], *b = args->p[1];
-        uint16_t *c = args->p[2];
+        const enum dtype of_c = kernel->wide ? DTYPE_FP32 : (enum dtype)kernel->dtype;
         struct product x = product_of(kernel, args->ld, scratch);
         for (int64_t i = 0; i < outer; i++) {
                 for (int64_t j = 0; j < inner; j++) {
                         set_operands(&x, a + i * args->stride[0][0] + j * args->stride[0][1],
                                      b + i * args->stride[1][0] + j * args->stride[1][1],
-                                     c + i * args->stride[2][0] + j * args->stride[2][1]);
+                                     element_of(of_c, args->p[2],
+                                                i * args->stride[2][0] + j * args->stride[2][1]));
                         run_product(&x);
                 }
         }

@@ -1,6 +1,6 @@
 /* The kernels that work on rows, with 16-bit tensors: as many rows at a time as stay in a cache are
  * converted, given to the fp32 kernel, and rounded back. What is summed over the rows stays in fp32 until
- * the last one. */
+ * the last one; if it is a gradient that is kept in fp32, it is added to where it lies. */
 #include "runtime/device/cpu/mixed/mixed.h"
 #include "runtime/device/kernels.h"
 
@@ -17,7 +17,7 @@ static int64_t place(const struct kernel_operand *operands, const struct kernel 
         const int64_t n = kernel->n;
         int64_t vectors = 0, row_elements = 0;
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++) {
-                if (operand_is_vector(&operands[i])) {
+                if (operand_is_vector(&operands[i]) && !operand_is_wide(&operands[i], kernel)) {
                         real *vector = piece->p[i] = scratch + vectors++ * n;
                         reals_from(kernel->dtype, vector, args->p[i],
                                    operand_vector_elements(&operands[i], kernel));
@@ -71,6 +71,7 @@ static void run_reals(const struct kernel *kernel, const struct kernel_args *arg
 {
         struct kernel of_reals = *kernel;
         of_reals.dtype = DTYPE_FP32;
+        of_reals.wide = 0;
         cpu_run(&of_reals, args, scratch);
 }
 
@@ -90,7 +91,7 @@ void cpu_mixed_rows(const struct kernel *kernel, const struct kernel_args *args,
                 return_rows(operands, &fp32, args, &piece, row);
         }
         for (int i = 0; i < KERNEL_OPERANDS && operands[i].name; i++)
-                if (operand_is_summed(&operands[i]))
+                if (operand_is_summed(&operands[i]) && !operand_is_wide(&operands[i], kernel))
                         reals_to(kernel->dtype, args->p[i], piece.p[i],
                                  operand_vector_elements(&operands[i], kernel));
 }

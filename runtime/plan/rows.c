@@ -652,9 +652,9 @@ static const struct flag flags[] = {
                     .sentence = "{scaling} is for --precision fp8: no other one has both ways"})},
         {.name = "gradients", .argument = "DTYPE", .scope = FLAG_OF_MANY, AT(STORE_BOOL, wide_gradients),
          .names = gradient_dtypes, .report = REPORT_IF_CHANGED,
-         .help = "In predictions of mixed, bf16, fp8 and nvfp4 precision: what gradients of parameters are made, added up and "
-                 "summed over replicas in: 16-bit, the default, or fp32 (Megatron-LM's main gradients), which take 4 "
-                 "bytes a parameter for 2 and 4 of a copy",
+         .help = "In mixed, bf16, fp8 and nvfp4 precision: what gradients of parameters are made, added up and summed over "
+                 "replicas in: 16-bit, the default, or fp32 (Megatron-LM's main gradients), which take 4 bytes a "
+                 "parameter for 2 and 4 of a copy; sums of many micro-batches in bf16 are far off, see docs/limits.md",
          .sweep = SWEEP_FIXED,
          CONFLICTS({{{"gradients", IS, true}, {"precision", IS, DTYPE_FP32}}, .code = RV_EPLAN,
                     .sentence = "{gradients} is for --precision mixed, bf16, fp8 and nvfp4: in fp32 gradients are fp32 anyway"},

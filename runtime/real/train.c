@@ -626,6 +626,30 @@ static int run_training(struct run *run, struct rv_error_info *err)
         return rc;
 }
 
+/* A sum in bf16 has 8 bits: it does not grow any more when it is 256 times what is added. docs/limits.md has
+ * the measurement. */
+static void warn_of_short_sums(const struct options *o)
+{
+        enum { FEW = 16 };
+        const struct plan plan = options_plan(o, false);
+        const bool fp32 = plan.reduce_fp32 || plan.wide_gradients;
+        if (o->dtype != DTYPE_BF16 || fp32 || plan.micro_batches <= FEW)
+                return;
+        fprintf(stderr,
+                "ranvier train: warning: gradients of %d micro-batches are added up in bf16, which has 8 bits: "
+                "sums of 32 were 1 to 3 %%, of 512 a quarter or more beside the right ones; --%s fp32 adds them "
+                "up in fp32\n",
+                plan.micro_batches, plan.zero >= 2 ? "reduce-dtype" : "gradients");
+}
+
+/* What rank 0 says of a plan that is carried out all the same. */
+static void warn(const struct options *o)
+{
+        if (gpt_warning(&o->gpt))
+                fprintf(stderr, "ranvier train: warning: %s: %s\n", o->gpt.name, gpt_warning(&o->gpt));
+        warn_of_short_sums(o);
+}
+
 int main(int argc, char **argv)
 {
         struct rv_error_info err = {0};
@@ -642,9 +666,8 @@ int main(int argc, char **argv)
         rc = net_agree(run.net, done ? 0 : rc, &err);
         if (rc == 0) /* before anything that could wait for ever for a rank that was started otherwise */
                 rc = net_agree(run.net, train_options_compare(&run.settings, done, run.net, &err), &err);
-        const struct gpt *gpt = &run.settings.plan.gpt;
-        if (rc == 0 && !done && run.net->rank == 0 && gpt_warning(gpt))
-                fprintf(stderr, "ranvier train: warning: %s: %s\n", gpt->name, gpt_warning(gpt));
+        if (rc == 0 && !done && run.net->rank == 0)
+                warn(&run.settings.plan);
         if (rc == 0 && !done)
                 rc = run_training(&run, &err);
         if (rc && run.net->rank == 0)

@@ -140,7 +140,6 @@ CASES = [
     train("--offload with a value", "--precision mixed --offload=yes", ranks=ALONE),
     train("a precision of another name", "--precision int8"),
     train("products in fp8", "--precision fp8"),
-    train("gradients in fp32 from the first", f"{MIXED} --gradients fp32"),
     train("fusion of another kind", "--fusion yes"),
     train("fusion of nothing", "--fusion=", ranks=ALONE),
     train("a device that there is not", "--device tpu"),

@@ -19,6 +19,7 @@ GRIDS = [(1, 1), (2, 1), (1, 2)]
 # Relative, of any step's loss. Sums are rounded in another order; steps carry on what that makes: a rounding is 2^-24,
 # 2^-11, 2^-8.
 TOLERANCES = {"fp32": 1e-5, "mixed": 2e-4, "bf16": 2e-3}
+WIDE = ("--gradients", "fp32")
 OFFLOAD = ("--offload", "--bucket-params", "5000")
 # Two layers: a stage may have one, and what follows a layer is once a layer and once the head.
 LIKE_LLAMA = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 56, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -102,6 +103,12 @@ def check_family(tap, folder, precision, tolerance, name):
            f"{precision}, {name}: {steps} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
     other, _ = train(folder, "cuda", (1, 1), precision, "--cuda-graphs", "off", steps=steps, model=name)
     tap.ok(other == cuda, f"{precision}, {name} --cuda-graphs off: the same losses, bit for bit", f"{other}\n{cuda}")
+    if precision == "fp32":
+        return
+    (cpu, _), (cuda, _) = (train(folder, device, (1, 1), precision, *WIDE, steps=steps, model=name) for device in ("cpu", "cuda"))
+    worst = largest_difference(cuda, cpu, steps)
+    tap.ok(worst is not None and worst <= tolerance and float(cuda[-1]) < float(cuda[0]),
+           f"{precision}, {name}, gradients in fp32: {steps} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
 
 
 def check_loop(tap, folder, grid, precision, *more):

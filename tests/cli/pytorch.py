@@ -76,9 +76,9 @@ def splitmix64(x):
     return z ^ (z >> 31)
 
 
-def batch(tokens, step):
-    places = [splitmix64((SEED * 0x9E3779B97F4A7C15 + step * BATCH + i) & ((1 << 64) - 1)) % (len(tokens) - LENGTH)
-              for i in range(BATCH)]
+def batch(tokens, step, size=BATCH):
+    places = [splitmix64((SEED * 0x9E3779B97F4A7C15 + step * size + i) & ((1 << 64) - 1)) % (len(tokens) - LENGTH)
+              for i in range(size)]
     inputs = numpy.stack([tokens[p:p + LENGTH] for p in places])
     targets = numpy.stack([tokens[p + 1:p + 1 + LENGTH] for p in places])
     return torch.from_numpy(inputs), torch.from_numpy(targets)
@@ -490,6 +490,47 @@ def gradients(tap, folder, family, tied, *flags):
     return tap.ok(worst <= 1e-5, f"{name}: the gradients of {len(before)} tensors equal autograd's within 1e-5", worst)
 
 
+def round_to_bf16(path):
+    """The tensors of a file, to numbers that bf16 has too."""
+    with open(path, "r+b") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        file.seek(8 + size)
+        bits = numpy.frombuffer(file.read(), "<u4")
+        file.seek(8 + size)
+        file.write(((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000).astype("<u4").tobytes())
+
+
+def sums_of_many(tap, folder, family):
+    """The gradient of 512 micro-batches in bf16, as far as they are added up in fp32, is autograd's in float64."""
+    many, within = 512, 0.002
+    model, data = write_model(folder, family, True), os.path.join(folder, "text.txt")
+    initial, stepped = os.path.join(folder, "initial.safetensors"), os.path.join(folder, "stepped.safetensors")
+    common = ["train", model, "--data", data, "--micro-batch-size", 1, "--batch-size", many, "--seed", SEED]
+    ranvier.run([*common, "--steps", 0, "--checkpoint", initial])
+    round_to_bf16(initial)
+    before = read_safetensors(initial)
+    exact = {name: tensor.detach().double().requires_grad_() for name, tensor in before.items()}
+    FAMILIES[family][1](exact, *batch(training_tokens(data), 0, many)).backward()
+    for flags in ([], ["--gradients", "fp32"]):
+        status, _, err = ranvier.run(
+            [*common, "--steps", 1, *GRADIENT_FLAGS, "--init", initial, "--checkpoint", stepped, "--precision", "bf16", *flags])
+        if status:
+            tap.ok(False, f"{family}: {many} micro-batches in bf16 {' '.join(flags)}", err)
+            return
+        after, apart, whole = read_safetensors(stepped), 0, 0
+        for name, tensor in before.items():
+            found, expected = gradient(tensor, after[name]), exact[name].grad
+            apart, whole = apart + float((found - expected).norm()) ** 2, whole + float(expected.norm()) ** 2
+        apart = math.sqrt(apart / whole)
+        print(f"# {family}, {many} micro-batches in bf16 {' '.join(flags)}: {100 * apart:.2g} % of the gradient's norm", flush=True)
+        warned = "added up in bf16" in err
+        if flags:
+            tap.ok(apart <= within and not warned,
+                   f"{family}: {many} micro-batches in bf16 add up to autograd's gradient within {within:g} of its norm", (apart, err))
+        else:
+            tap.ok(warned, f"{family}: sums of {many} micro-batches in bf16 are warned of", err)
+
+
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)  # of such small tensors; another test may have the other processors
@@ -500,6 +541,8 @@ def main():
             for tied in (True, False):
                 gradients(tap, folder, family, tied)
             gradients(tap, folder, family, False, "--fusion", "off", "--recompute", "full")
+        for family in ("gpt2", "llama"):
+            sums_of_many(tap, folder, family)
         for tied, pp in ((True, 1), (True, 2), (False, 1), (False, 3)):
             for family in FAMILIES if (tied, pp) in ((True, 2), (False, 1)) else ("gpt2", "llama", "qwen3_moe"):
                 compare(tap, folder, tied, pp, family=family)

@@ -77,7 +77,9 @@ LIKE_LLAMA_PLANS = [(1, 1, 2, "axonn", ()), (1, 1, 2, "axonn", SPLIT), (1, 2, 2,
 EXPERT_PLANS = [(1, 2, 1, "axonn", ("--ep", 2)), (2, 2, 2, "1f1b", ("--ep", 2, "--zero", 1, *SPLIT, *OVERLAP)),
                 (2, 2, 2, "gpipe", ("--ep", 2, "--offload-activations", *SPLIT)), (2, 1, 2, "zero-bubble", SPLIT)]
 # What is the same in another format: to the same plan with one shard.
-HALF = [((1, 1, 2), "mixed", OVERLAP), ((1, 1, 4), "mixed", SPLIT), ((1, 2, 2), "bf16", ("--offload", *SPLIT))]
+WIDE = ("--gradients", "fp32")
+HALF = [((1, 1, 2), "mixed", OVERLAP), ((1, 1, 4), "mixed", SPLIT), ((1, 2, 2), "bf16", ("--offload", *SPLIT)),
+        ((2, 1, 2), "bf16", (*WIDE, *SPLIT)), ((1, 2, 2), "bf16", (*WIDE, "--zero", 1, "--offload", "--allreduce", "staged"))]
 
 
 def ranks_of(grid, more):
@@ -257,6 +259,8 @@ def main():
         check_report(tap, folder, llama, (2, 1, 2), "gpipe", ("--offload-activations", *SPLIT, *half))
         check_report(tap, folder, llama, (1, 2, 2), "axonn", ("--offload", "--overlap-allreduce", "--zero", 1, *BUCKETS, *SPLIT, *half))
         check_report(tap, folder, llama, (2, 1, 2), "interleaved", ("--virtual-stages", 2, "--recompute", "full", *half))
+        check_report(tap, folder, llama, (1, 2, 2), "axonn", (*WIDE, "--zero", 1, *BUCKETS, *SPLIT, *half))
+        check_report(tap, folder, llama, (1, 2, 2), "1f1b", (*WIDE, "--offload", "--allreduce", "staged", *half))
     tap.end()
 
 

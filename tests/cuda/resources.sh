@@ -31,6 +31,7 @@ table() { # ARCH
                 {
                         type = match($2, /<(fp32|fp16|bf16)/) ? substr($2, RSTART + 1, RLENGTH - 1) " " : ""
                         sub(/<(fp32|fp16|bf16)/, "<T", $2)
+                        if (type != "") sub("<T, " substr(type, 1, length(type) - 1) ",", "<T, T,", $2)
                         if (!($2 in shared)) { order[++count] = $2; shared[$2] = $4 }
                         registers[$2] = registers[$2] (registers[$2] == "" ? "" : ", ") type $3
                 }

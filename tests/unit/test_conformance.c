@@ -2113,6 +2113,89 @@ static void check_overflow(struct pair *pair, int64_t n, double what)
         conforms(pair, &c);
 }
 
+/* A kernel that adds to gradients in fp32 while tensors have 16 bits. */
+static void launch_wide(struct device *device, void *p[], const struct test_case *c)
+{
+        const enum kernel_kind kind = (enum kernel_kind)c->n[3];
+        const int64_t m = c->n[0], n = c->n[1], k = c->n[2];
+        const struct kernel kernel = {.kind = kind,
+                                      .transpose_a = kind == KERNEL_MATMUL,
+                                      .accumulate = 1,
+                                      .wide = 1,
+                                      .m = m,
+                                      .n = n,
+                                      .k = k};
+        struct kernel_args args = {.ld = {m, n, n}, .inner = 1};
+        if (kind == KERNEL_EMBEDDING_BACKWARD)
+                args.ld[1] = args.ld[2] = 0; /* the table has all tokens, and m positions */
+        memcpy(args.p, p, (size_t)c->count * sizeof *p);
+        kernels_launch(device, kernel, &args);
+}
+
+static void check_wide_product(struct pair *pair, int64_t m, int64_t n, int64_t k)
+{
+        struct test_case c = {.launch = launch_wide, .n = {m, n, k, KERNEL_MATMUL}};
+        const struct matmul mm = {.m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .transpose_a = true,
+                                  .accumulate = true,
+                                  .lda = m,
+                                  .ldb = n,
+                                  .ldc = n};
+        NAME(&c, "matmul into fp32 m %lld n %lld k %lld", LL(m), LL(n), LL(k));
+        const double *a = add_random(pair, &c, TENSOR, k * m, 1), *b = add_random(pair, &c, TENSOR, k * n, 1);
+        const double *before = add_random(pair, &c, REAL, m * n, 1);
+        bound_product(&mm, a, b, before, written(&c));
+        conforms(pair, &c);
+}
+
+static void check_wide_bias(struct pair *pair, int64_t m, int64_t n)
+{
+        struct test_case c = {.launch = launch_wide, .n = {m, n, 0, KERNEL_BIAS_BACKWARD}};
+        NAME(&c, "bias_backward into fp32 m %lld n %lld", LL(m), LL(n));
+        const double *before = add_random(pair, &c, REAL, n, 1);
+        double *bound = written(&c);
+        const double *dy = add_random(pair, &c, TENSOR, m * n, 1);
+        for (int64_t j = 0; j < n; j++) {
+                bound[j] = fabs(before[j]);
+                for (int64_t i = 0; i < m; i++)
+                        bound[j] += fabs(dy[i * n + j]);
+                bound[j] *= (double)(m + 1) * u;
+        }
+        conforms(pair, &c);
+}
+
+/* Tokens, each at a place of its own, of a vocabulary of five. */
+static void check_wide_embedding(struct pair *pair, int64_t m, int64_t n)
+{
+        enum { VOCABULARY = 5 };
+        struct test_case c = {.launch = launch_wide, .n = {m, n, 0, KERNEL_EMBEDDING_BACKWARD}};
+        NAME(&c, "embedding_backward into fp32 N %lld C %lld", LL(m), LL(n));
+        add_random(pair, &c, REAL, VOCABULARY * n, 1);
+        double *dwte = written(&c);
+        add_random(pair, &c, REAL, m * n, 1);
+        double *dwpe = written(&c);
+        add_random(pair, &c, TENSOR, m * n, 1);
+        add_tokens(pair, &c, m, VOCABULARY);
+        for (int64_t i = 0; i < VOCABULARY * n; i++)
+                dwte[i] = (double)((m + 1) * (m + 1)) * u;
+        for (int64_t i = 0; i < m * n; i++)
+                dwpe[i] = 4 * u;
+        conforms(pair, &c);
+}
+
+static void gradients_in_fp32_conform(void **state)
+{
+        static const int64_t sizes[][3] = {{1, 1, 1},    {7, 5, 3},    {16, 8, 40},
+                                           {64, 96, 32}, {65, 33, 70}, {130, 24, 300}};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                check_wide_product(*state, sizes[i][0], sizes[i][1], sizes[i][2]);
+                check_wide_bias(*state, sizes[i][0], sizes[i][1]);
+                check_wide_embedding(*state, sizes[i][0], sizes[i][1]);
+        }
+}
+
 static void half_gradients_conform(void **state)
 {
         struct pair *pair = *state;
@@ -2405,14 +2488,16 @@ static void use_emulated_plugin(void)
 int main(int argc, char **argv)
 {
         const struct CMUnitTest of_fp32[] = {KERNELS_OF_ANY};
-        const struct CMUnitTest of_halves[] = {KERNELS_OF_ANY, cmocka_unit_test(half_gradients_conform)};
+        const struct CMUnitTest of_halves[] = {KERNELS_OF_ANY, cmocka_unit_test(half_gradients_conform),
+                                               cmocka_unit_test(gradients_in_fp32_conform)};
         /* Both halves are one template: what differs is conversions, tensor cores' shapes and rounding. */
         const struct CMUnitTest of_emulated_bf16[] = {cmocka_unit_test(products_conform),
                                                       cmocka_unit_test(fused_products_conform),
                                                       cmocka_unit_test(elementwise_kernels_conform),
                                                       cmocka_unit_test(attention_conforms),
                                                       cmocka_unit_test(attention_backward_conforms),
-                                                      cmocka_unit_test(half_gradients_conform)};
+                                                      cmocka_unit_test(half_gradients_conform),
+                                                      cmocka_unit_test(gradients_in_fp32_conform)};
         const struct CMUnitTest of_contract[] = {
                 cmocka_unit_test(memory_is_zeroed_aligned_and_counted),
                 cmocka_unit_test(what_was_reserved_is_there_and_no_more),

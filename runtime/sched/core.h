@@ -46,8 +46,8 @@ struct core_limits {
 /* Returns the limits of `stage` (0 .. pp - 1). */
 struct core_limits core_limits(const struct plan *plan, int stage);
 
-/* Returns how many of the slots of `stage`, the last ones, can hold a micro-batch of the model's last chunk: 0
- * if the stage does not have that, all of them if it has no other chunk or activations are offloaded.
+/* Returns how many of the slots of `stage`, the last ones, can hold a micro-batch of the model's last chunk:
+ * 0 if the stage does not have that, all of them if it has no other chunk or activations are offloaded.
  * Otherwise they are for that chunk alone, and the others are for all other chunks. */
 int core_head_slots(const struct plan *plan, int stage);
 

@@ -636,11 +636,8 @@ static void warn_of_short_sums(const struct options *o)
         if (o->dtype != DTYPE_BF16 || fp32 || plan.micro_batches <= FEW)
                 return;
         fprintf(stderr,
-                "ranvier train: warning: gradients of %d micro-batches are added up in bf16, which has 8 "
-                "bits: "
-                "sums of 32 were 1 to 3 %%, of 512 a quarter or more beside the right ones; --%s fp32 adds "
-                "them "
-                "up in fp32\n",
+                "ranvier train: warning: gradients of %d micro-batches are added up in bf16, in 8 bits: "
+                "those of 32 were 1 to 3 %% off, of 512 24 to 43 %%; --%s fp32 adds them up in fp32\n",
                 plan.micro_batches, plan.zero >= 2 ? "reduce-dtype" : "gradients");
 }
 

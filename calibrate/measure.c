@@ -17,9 +17,11 @@
 #include "runtime/plan/options.h"
 #include "runtime/base/number.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MAX_LOADS = 2 };
@@ -567,6 +569,58 @@ out:
         return rc;
 }
 
+/* What a child of this process found. */
+struct answer {
+        int rc;
+        struct rv_error_info err;
+        const struct effort *effort;
+        struct family_room room;
+};
+
+static int room_from_child(struct session *s, int from, pid_t child, struct rv_error_info *err)
+{
+        struct answer answer;
+        size_t got = 0;
+        ssize_t more;
+        while ((more = read(from, (char *)&answer + got, sizeof answer - got)) > 0)
+                got += (size_t)more;
+        close(from);
+        waitpid(child, NULL, 0);
+        if (got < sizeof answer)
+                return rv_fail(err, RV_ESYSTEM,
+                               "the process that was to open the GPU ended without an answer");
+        *err = answer.err;
+        s->effort = answer.effort;
+        s->room = answer.room;
+        return answer.rc;
+}
+
+/* The same by a child, so that this process, which becomes mpirun, never opens the GPU: what a driver keeps
+ * for a process would stay beside the ranks. */
+static int find_room_apart(struct session *s, struct rv_error_info *err)
+{
+        int ends[2];
+        if (!request_gpu(&s->request))
+                return find_room(s, err);
+        if (pipe(ends) != 0)
+                return rv_fail(err, RV_ESYSTEM, "no pipe: %s", strerror(errno));
+        const pid_t child = fork();
+        if (child < 0) {
+                close(ends[0]);
+                close(ends[1]);
+                return rv_fail(err, RV_ESYSTEM, "no process that opens the GPU: %s", strerror(errno));
+        }
+        if (child > 0) {
+                close(ends[1]);
+                return room_from_child(s, ends[0], child, err);
+        }
+        struct answer answer = {.rc = find_room(s, err)};
+        answer.err = *err;
+        answer.effort = s->effort;
+        answer.room = s->room;
+        _exit(write(ends[1], &answer, sizeof answer) != sizeof answer);
+}
+
 /* As the user started it. Everything that can be wrong with the command line is found before there are ranks:
  * mpirun would add a dozen lines of its own to our sentence. */
 static int start(int argc, char **argv)
@@ -584,7 +638,7 @@ static int start(int argc, char **argv)
                         return 0;
         }
         if (rc == RV_OK)
-                rc = find_room(&session, &err);
+                rc = find_room_apart(&session, &err);
         if (rc == RV_OK)
                 rc = family_init(&session.family, &session.request, &session.room, &err);
         family_free(&session.family);

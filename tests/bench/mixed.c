@@ -82,7 +82,8 @@ static void unscale(struct side *side, const struct kernel *k)
 
 static void adamw(struct side *side, const struct kernel *k)
 {
-        const struct adamw a = {1e-3, 0.9, 0.95, 1e-8, 0.1, 2};
+        const struct adamw a = {
+                .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .step = 2};
         const struct adamw_range range = {k->m, 1};
         const double one = 1;
         kernels_adamw(side->device, side->fp32[0], side->fp32[1], side->fp32[2], side->fp32[3],

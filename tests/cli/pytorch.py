@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 import ranvier
 import text
 
-STEPS, BATCH, LENGTH, SEED, LR = 20, 8, 64, 3, 2e-3
+STEPS, BATCH, LENGTH, SEED, LR = 10, 8, 64, 3, 2e-3
 WARM_UP, BETAS, DECAY = 4, (0.9, 0.95), 0.1
 ADAM = (1e-8, 1.0)  # epsilon, clipping norm
 # Adam divides by what it is given: only an epsilon as large as the gradients shows whether their size is right, that

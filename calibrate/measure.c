@@ -571,9 +571,7 @@ out:
 
 /* What a child of this process found. */
 struct answer {
-        int rc;
-        struct rv_error_info err;
-        const struct effort *effort;
+        struct rv_error_info err; /* code RV_OK: it has the room */
         struct family_room room;
 };
 
@@ -590,9 +588,8 @@ static int room_from_child(struct session *s, int from, pid_t child, struct rv_e
                 return rv_fail(err, RV_ESYSTEM,
                                "the process that was to open the GPU ended without an answer");
         *err = answer.err;
-        s->effort = answer.effort;
         s->room = answer.room;
-        return answer.rc;
+        return answer.err.code;
 }
 
 /* The same by a child, so that this process, which becomes mpirun, never opens the GPU: what a driver keeps
@@ -614,10 +611,8 @@ static int find_room_apart(struct session *s, struct rv_error_info *err)
                 close(ends[1]);
                 return room_from_child(s, ends[0], child, err);
         }
-        struct answer answer = {.rc = find_room(s, err)};
-        answer.err = *err;
-        answer.effort = s->effort;
-        answer.room = s->room;
+        find_room(s, err);
+        const struct answer answer = {*err, s->room};
         _exit(write(ends[1], &answer, sizeof answer) != sizeof answer);
 }
 

@@ -147,16 +147,10 @@ static int price_kernels(struct pricing *pricing, const struct kernel *kernels, 
         return 0;
 }
 
-/* Whether updates work on gradients that are in fp32 although tensors have 16 bits. */
-static bool in_fp32(const struct plan *plan)
-{
-        return plan->reduce_fp32 || plan->wide_gradients;
-}
-
 /* A kernel that reads or clears gradients: of those that are in fp32 one in 16 bits of as many bytes. */
 static struct kernel of_gradients(const struct pricing *pricing, struct kernel kernel)
 {
-        kernel.m *= in_fp32(&pricing->plan) ? 2 : 1;
+        kernel.m *= plan_keeps_fp32(&pricing->plan) ? 2 : 1;
         return kernel;
 }
 
@@ -168,7 +162,7 @@ static int price_update(struct pricing *pricing, int64_t parameters, double *sec
                 return basis->offloaded_update(basis->context, parameters, seconds, pricing->err);
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
         int count = workload_update(parameters, pricing->options->dtype, kernels), first = 0;
-        if (in_fp32(&pricing->plan)) /* they are not unscaled before */
+        if (plan_keeps_fp32(&pricing->plan)) /* they are not unscaled before */
                 first = count - 1;
         kernels[count - 1].wide = pricing->plan.wide_gradients; /* and are left zero */
         return price_kernels(pricing, kernels + first, count - first, basis->host_seconds, seconds);
@@ -246,7 +240,7 @@ static int price_optimizer(struct pricing *pricing, const struct stage *stage, s
                       check = workload_overflow(part.parameters, dtype),
                       clear = workload_clear(part.parameters, dtype);
         norm.m = norm.m < part.parameters ? norm.m : part.parameters;
-        if (in_fp32(plan)) {
+        if (plan_keeps_fp32(plan)) {
                 check = norm;
                 check.m = part.parameters;
                 check = of_gradients(pricing, check);

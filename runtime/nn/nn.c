@@ -360,14 +360,9 @@ void *nn_at(const struct nn_stage *nn, void *flat, int64_t offset)
         return (char *)flat + offset * work_element_bytes(&nn->plan.work);
 }
 
-bool nn_keeps_fp32(const struct nn_stage *nn)
-{
-        return nn->plan.reduce_fp32 || nn->plan.wide_gradients || !work_mixed(&nn->plan.work);
-}
-
 static void *kept_at(const struct nn_stage *nn, void *flat, int64_t offset)
 {
-        return nn_keeps_fp32(nn) ? (real *)flat + offset : nn_at(nn, flat, offset);
+        return memory_copies_gradients(&nn->plan) ? nn_at(nn, flat, offset) : (real *)flat + offset;
 }
 
 void *nn_gradients_at(const struct nn_stage *nn, int64_t offset)

@@ -137,10 +137,8 @@ void nn_close(struct nn_stage *);
 /* Returns the address of element `offset` in a flat buffer such as weights or gradients. */
 void *nn_at(const struct nn_stage *, void *flat, int64_t offset);
 
-/* Whether gradients are kept in fp32, because tensors are, or whatever these are. */
-bool nn_keeps_fp32(const struct nn_stage *);
-
-/* Returns the address of element `offset` of the gradients, which may be kept in another format. */
+/* Returns the address of element `offset` of the gradients, which are kept in fp32 unless updates work on
+ * copies of them (memory_copies_gradients). */
 void *nn_gradients_at(const struct nn_stage *, int64_t offset);
 
 /* Enqueues the copy of the batch's tokens and targets to the device, on the lane from host to device. */

@@ -16,7 +16,7 @@ double optim_lr(const struct optim *optim, int64_t step)
 /* What gradients are kept in. */
 static enum dtype kept_as(const struct nn_stage *nn)
 {
-        return nn_keeps_fp32(nn) ? DTYPE_FP32 : nn->plan.work.dtype;
+        return memory_copies_gradients(&nn->plan) ? nn->plan.work.dtype : DTYPE_FP32;
 }
 
 static void squared_norm(struct nn_stage *nn, int64_t offset, int64_t count, bool accumulate,
@@ -79,7 +79,7 @@ void optim_norm(struct nn_stage *nn)
 
 void optim_check_overflow(struct nn_stage *nn, int64_t offset, int64_t count, double limit)
 {
-        if (nn_keeps_fp32(nn))
+        if (!memory_copies_gradients(&nn->plan))
                 squared_norm(nn, offset, count, false, NN_OVERFLOW);
         else
                 kernels_overflow(nn->device, &nn->scalars[NN_OVERFLOW], nn_at(nn, nn->gradients, offset),
@@ -136,7 +136,7 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
         else
                 b = (struct nn_bucket){NULL, nn->master + place, nn->master_gradients + place,
                                        nn->adam_m + place, nn->adam_v + place};
-        if (nn_keeps_fp32(nn)) {
+        if (!memory_copies_gradients(&nn->plan)) {
                 kernels_adamw(nn->device, b.master, gradients, b.adam_m, b.adam_v, weights, nn->ranges, scale,
                               kept, count, &adamw);
                 return;

@@ -558,9 +558,9 @@ static void add_slots_of_chunks(const struct plan *plan, const struct stage *sta
         const int others = memory->slots - head;
         int first, end;
         partition_longest_chunk(stage, &first, &end);
-        memory->head_slots = head;
-        memory->embedded_slots = !stage->first ? 0 : others > 0 ? others : head;
-        if (head == 0 || others == 0)
+        memory->embedded_slots = stage->first ? others : 0;
+        memory->head_slots = head > 0 ? head : stage->last ? memory->slots : 0;
+        if (head == 0)
                 return;
         memory->short_first_slots = first == last ? others : 0;
         memory->short_last_slots = end == last ? head : 0;

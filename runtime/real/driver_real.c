@@ -141,7 +141,7 @@ static void inject_overflow(struct driver_real *d, int token)
 {
         static const uint16_t infinities[DTYPES] = {[DTYPE_FP16] = 0x7c00, [DTYPE_BF16] = 0x7f80};
         static const real in_fp32 = INFINITY;
-        const bool fp32 = nn_keeps_fp32(d->nn);
+        const bool fp32 = !memory_copies_gradients(&d->nn->plan);
         d->injecting = token;
         d->device->ops->copy(d->device, DEVICE_HOST_TO_DEVICE, nn_gradients_at(d->nn, d->nn->kept - 1),
                              fp32 ? (const void *)&in_fp32 : &infinities[d->nn->plan.work.dtype],
@@ -276,7 +276,7 @@ static enum net_type stored_type(const struct driver_real *d)
 
 static enum net_type gradient_type(const struct driver_real *d)
 {
-        return nn_keeps_fp32(d->nn) ? type_of(DTYPE_FP32) : stored_type(d);
+        return memory_copies_gradients(&d->nn->plan) ? stored_type(d) : type_of(DTYPE_FP32);
 }
 
 static int64_t rows_for(const struct nn_collective *what, int experts, int member, int expert)
@@ -616,7 +616,7 @@ static void set_gradient_scale(struct driver_real *d)
 static bool overflows(const struct driver_real *d)
 {
         const double found = d->nn->scalars[NN_OVERFLOW];
-        return nn_keeps_fp32(d->nn) ? !isfinite(found) : found > 0;
+        return memory_copies_gradients(&d->nn->plan) ? found > 0 : !isfinite(found);
 }
 
 static void finish(struct driver_real *d, struct engine *engine, int token, int vmb)

@@ -632,8 +632,7 @@ static void warn_of_short_sums(const struct options *o)
 {
         enum { FEW = 16 };
         const struct plan plan = options_plan(o, false);
-        const bool fp32 = plan.reduce_fp32 || plan.wide_gradients;
-        if (o->dtype != DTYPE_BF16 || fp32 || plan.micro_batches <= FEW)
+        if (o->dtype != DTYPE_BF16 || plan_keeps_fp32(&plan) || plan.micro_batches <= FEW)
                 return;
         fprintf(stderr,
                 "ranvier train: warning: gradients of %d micro-batches are added up in bf16, in 8 bits: "

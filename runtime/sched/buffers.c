@@ -24,28 +24,11 @@ bool core_offloads(const struct plan *plan, int stage)
                !policy_get(plan->policy)->deferred;
 }
 
-/* Whether the model's last chunk has slots of its own, for its head may be large. */
-static bool parts_slots(const struct plan *plan, int stage)
-{
-        return plan->virtual_stages > 1 && stage == plan->pp - 1 && !core_offloads(plan, stage);
-}
-
-static int slots_of(const struct plan *plan, int stage)
-{
-        const int last = plan->virtual_stages - 1;
-        if (core_offloads(plan, stage))
-                return SLOTS_OFFLOADED;
-        return parts_slots(plan, stage)
-                       ? stored_of(plan, stage, 0, last) + stored_of(plan, stage, last, last + 1)
-                       : stored_of_all(plan, stage);
-}
-
 int core_head_slots(const struct plan *plan, int stage)
 {
         const int last = plan->virtual_stages - 1;
-        if (stage < plan->pp - 1)
-                return 0;
-        return parts_slots(plan, stage) ? stored_of(plan, stage, last, last + 1) : slots_of(plan, stage);
+        const bool own = last > 0 && stage == plan->pp - 1 && !core_offloads(plan, stage);
+        return own ? stored_of(plan, stage, last, last + 1) : 0;
 }
 
 struct core_limits core_limits(const struct plan *plan, int stage)
@@ -54,7 +37,8 @@ struct core_limits core_limits(const struct plan *plan, int stage)
         int limit = core_pipeline_limit(plan);
         bool chunks = plan->virtual_stages > 1;
         bool first = stage == 0 && !chunks, last = stage == plan->pp - 1 && !chunks;
-        int slots = slots_of(plan, stage), stored = stored_of_all(plan, stage);
+        int stored = stored_of_all(plan, stage), head = core_head_slots(plan, stage);
+        int slots = head > 0 ? stored_of(plan, stage, 0, plan->virtual_stages - 1) + head : stored;
         bool offloaded = core_offloads(plan, stage);
         /* Blocking, nothing is received ahead; but a stage whose backwards are in two parts takes the next
          * activations in the exchange that sends a gradient, while the micro-batch that this is of keeps its
@@ -68,7 +52,7 @@ struct core_limits core_limits(const struct plan *plan, int stage)
          * chunks before, those that begin have one more.
          * Validation offloads nothing, but runs in the slots of the training that it interrupts. */
         return (struct core_limits){
-                .slots = slots,
+                .slots = offloaded ? SLOTS_OFFLOADED : slots,
                 .host_slots = offloaded && !plan->forward_only ? stored : 0,
                 .inputs = first ? 0 : received,
                 .gradients = 1 + (plan->blocking ? policy->warm_up != NULL : ahead),

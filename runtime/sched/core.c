@@ -56,8 +56,7 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         core->common_count = part->common_count;
         core->expert_parameters = part->expert_parameters;
         core->limits = core_limits(plan, stage);
-        const int head_slots = core_head_slots(plan, stage);
-        core->own_head_slots = head_slots < core->limits.slots ? head_slots : 0;
+        core->own_head_slots = core_head_slots(plan, stage);
         core->units = part->units;
         if (gather_planned(plan))
                 core->gathers = core_gathers(plan, &part->units);

@@ -46,9 +46,9 @@ struct core_limits {
 /* Returns the limits of `stage` (0 .. pp - 1). */
 struct core_limits core_limits(const struct plan *plan, int stage);
 
-/* Returns how many of the slots of `stage`, the last ones, can hold a micro-batch of the model's last chunk:
- * 0 if the stage does not have that, all of them if it has no other chunk or activations are offloaded.
- * Otherwise they are for that chunk alone, and the others are for all other chunks. */
+/* Returns how many of the slots of `stage`, the last ones, are for the model's last chunk alone, whose head
+ * may be large; the others are for all other chunks. 0: any chunk takes any slot, as where the stage has not
+ * that chunk or no other one, or activations are offloaded. */
 int core_head_slots(const struct plan *plan, int stage);
 
 /* Returns the most micro-batches that axonn lets into a pipeline at once: plan.pipeline_limit or its default,

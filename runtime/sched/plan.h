@@ -192,10 +192,16 @@ static inline bool plan_sums_shares(const struct plan *plan)
         return plan->zero >= 2 && plan_hybrid(plan);
 }
 
+/* Whether gradients of 16-bit tensors are kept, and summed over replicas, in fp32. */
+static inline bool plan_keeps_fp32(const struct plan *plan)
+{
+        return plan->reduce_fp32 || plan->wide_gradients;
+}
+
 /* Returns the bytes of one gradient in a collective of replicas. */
 static inline int plan_gradient_bytes(const struct plan *plan)
 {
-        return plan->reduce_fp32 || plan->wide_gradients ? 4 : plan->element_bytes;
+        return plan_keeps_fp32(plan) ? 4 : plan->element_bytes;
 }
 
 /* Returns the size of a replica's share of `count` parameters: ZeRO splits them evenly and rounds the shares

@@ -47,13 +47,13 @@ struct policy_view {
  * or the gradients of weights (the second part). */
 enum policy_choice { CHOOSE_WAIT, CHOOSE_FORWARD, CHOOSE_BACKWARD, CHOOSE_WEIGHT };
 
-/* One policy: a constant object. Its functions are pure, so the same arguments give the same result on every
- * rank and in both worlds. Functions that may be NULL say so. */
 /* Chunks [first, end) of a rank's. */
 struct policy_chunks {
         int first, end;
 };
 
+/* One policy: a constant object. Its functions are pure, so the same arguments give the same result on every
+ * rank and in both worlds. Functions that may be NULL say so. */
 struct policy {
         const char *name; /* of --schedule */
         const char *help; /* what --help says of it, without the name */

@@ -412,8 +412,8 @@ def training_flags(epsilon, clip):
             epsilon, "--weight-decay", DECAY, "--clip", clip]
 
 
-def data_flags(data):
-    return ["--data", data, "--micro-batch-size", 2, "--batch-size", BATCH, "--seed", SEED]
+def data_flags(data, micro_batch=2, size=BATCH):
+    return ["--data", data, "--micro-batch-size", micro_batch, "--batch-size", size, "--seed", SEED]
 
 
 def compare(tap, folder, tied, pp, adam=ADAM, precision=None, flags=(), family="gpt2"):
@@ -505,7 +505,7 @@ def sums_of_many(tap, folder, family):
     many, within = 512, 0.002
     model, data = write_model(folder, family, True), os.path.join(folder, "text.txt")
     initial, stepped = os.path.join(folder, "initial.safetensors"), os.path.join(folder, "stepped.safetensors")
-    common = ["train", model, "--data", data, "--micro-batch-size", 1, "--batch-size", many, "--seed", SEED]
+    common = ["train", model, *data_flags(data, 1, many)]
     ranvier.run([*common, "--steps", 0, "--checkpoint", initial])
     round_to_bf16(initial)
     before = read_safetensors(initial)

@@ -1213,19 +1213,23 @@ static void check_biased(struct pair *pair, enum elementwise kind, int64_t m, in
         conforms(pair, &c);
 }
 
-static void check_bias_backward(struct pair *pair, int64_t m, int64_t n)
+static void bound_bias_backward(const double *before, const double *dy, int64_t m, int64_t n, double *bound)
 {
-        struct test_case c = {.launch = launch_elementwise, .n = {m, n, BIAS_BACKWARD}};
-        NAME(&c, "bias_backward m %lld n %lld", LL(m), LL(n));
-        const double *dy = add_random(pair, &c, TENSOR, m * n, 1),
-                     *before = add_random(pair, &c, TENSOR, n, 1);
-        double *bound = written(&c);
         for (int64_t j = 0; j < n; j++) {
                 double size = fabs(before[j]);
                 for (int64_t i = 0; i < m; i++)
                         size += fabs(dy[i * n + j]);
                 bound[j] = (double)(m + 1) * u * size;
         }
+}
+
+static void check_bias_backward(struct pair *pair, int64_t m, int64_t n)
+{
+        struct test_case c = {.launch = launch_elementwise, .n = {m, n, BIAS_BACKWARD}};
+        NAME(&c, "bias_backward m %lld n %lld", LL(m), LL(n));
+        const double *dy = add_random(pair, &c, TENSOR, m * n, 1),
+                     *before = add_random(pair, &c, TENSOR, n, 1);
+        bound_bias_backward(before, dy, m, n, written(&c));
         conforms(pair, &c);
 }
 
@@ -2157,12 +2161,7 @@ static void check_wide_bias(struct pair *pair, int64_t m, int64_t n)
         const double *before = add_random(pair, &c, REAL, n, 1);
         double *bound = written(&c);
         const double *dy = add_random(pair, &c, TENSOR, m * n, 1);
-        for (int64_t j = 0; j < n; j++) {
-                bound[j] = fabs(before[j]);
-                for (int64_t i = 0; i < m; i++)
-                        bound[j] += fabs(dy[i * n + j]);
-                bound[j] *= (double)(m + 1) * u;
-        }
+        bound_bias_backward(before, dy, m, n, bound);
         conforms(pair, &c);
 }
 

@@ -162,7 +162,7 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         const int64_t wide_e = e > 4 ? e : 4; /* of what is never stored in 16 bits */
         const int64_t parameters = partition_parameters(gpt, stage);
         const int64_t sharded = plan->shard_parameters ? plan->shard_parameters : parameters;
-        const bool fp32 = plan->reduce_fp32 || plan->wide_gradients; /* gradients, as they are kept */
+        const bool fp32 = plan->reduce_fp32 || plan->work.wide_gradients; /* gradients, as they are kept */
         const int64_t kept = plan->gathered ? sharded : parameters, kept_e = fp32 ? 4 : e;
         const struct memory_unit_buffers *reduced = &plan->unit_gradients;
         const int64_t update = plan->update_parameters < sharded ? plan->update_parameters : sharded;
@@ -188,7 +188,7 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .widened = plan->reduce_fp32
                                    ? memory_widened_place(gpt, stage, plan, reduced->ends + reduced->blocks)
                                    : 0,
-                .staged = memory_aligned(plan->staged_gradients * (plan->wide_gradients ? 4 : e)),
+                .staged = memory_aligned(plan->staged_gradients * (plan->work.wide_gradients ? 4 : e)),
                 .optimizer = memory_aligned(sharded * wide_e),
                 .bucket = plan->offload ? memory_aligned(update * 4) : 0,
                 .bucket_weights = plan->offload_parameters ? memory_aligned(update * e) : 0,
@@ -226,7 +226,7 @@ bool memory_countable(const struct gpt *gpt, const struct memory_plan *plan)
 
 bool memory_copies_gradients(const struct memory_plan *plan)
 {
-        return work_mixed(&plan->work) && !plan->reduce_fp32 && !plan->wide_gradients;
+        return work_mixed(&plan->work) && !plan->reduce_fp32 && !plan->work.wide_gradients;
 }
 
 /* fp32 copies that the update works on: of parameters and gradients, and the two moments. */

@@ -104,8 +104,6 @@ struct memory_plan {
         } unit_weights, unit_gradients;
         /* Master parameters and moments lie in host memory; this needs mixed precision. */
         bool offload;
-        /* Gradients are in fp32 from the first micro-batch on; without zero 2 and 3. */
-        bool wide_gradients;
         /* Zero 3: shares of weights lie in host memory, and updates have buffers for them. */
         bool offload_parameters;
         /* Offloaded, either: the most parameters of one update, and how many updates have buffers on the

@@ -28,7 +28,7 @@ struct work {
         enum product_format format;
         bool quantizes_each_pass;
         enum scaling scaling; /* of fp8; nvfp4 is scaled by its own maximum */
-        /* Gradients of parameters are fp32 whatever tensors are stored as. */
+        /* Gradients of parameters are fp32, from the first micro-batch on, whatever tensors are stored as. */
         bool wide_gradients;
         /* Bytes of an element that is never stored in 16 bits; 0 stands for 4. The double build has 8. */
         int real_bytes;

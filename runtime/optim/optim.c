@@ -119,7 +119,7 @@ void optim_update(struct nn_stage *nn, const struct optim *optim, int64_t step, 
                                     .epsilon = optim->epsilon,
                                     .weight_decay = optim->weight_decay,
                                     .step = step + 1 - optim->skipped,
-                                    .wide_gradients = nn->plan.wide_gradients};
+                                    .wide_gradients = nn->plan.work.wide_gradients};
         const double *scale = &nn->scalars[NN_GRADIENT_SCALE];
         const int64_t kept = nn->plan.gathered ? place : offset; /* where gradients are */
         const struct nn_bucket *bucket = buffer >= 0 ? &nn->buckets[buffer] : NULL;

@@ -339,6 +339,28 @@ int options_choose_routes(struct options *o, bool sends_device_memory, bool sums
         return rc ? rc : choose_route(&o->allreduce, sums_device_memory, "--allreduce", "sum", err);
 }
 
+/* One replica shares with nobody. */
+static int shared_state(const struct options *o)
+{
+        return options_replicas(o) > 1 ? o->zero : 0;
+}
+
+bool options_wide_gradients(const struct options *o)
+{
+        if (o->gradients != GRADIENTS_AUTO)
+                return o->gradients == GRADIENTS_FP32;
+        return o->dtype == DTYPE_BF16 && shared_state(o) < 2;
+}
+
+bool options_reduces_fp32(const struct options *o)
+{
+        if (shared_state(o) < 2)
+                return false;
+        if (o->reduced != GRADIENTS_AUTO)
+                return o->reduced == GRADIENTS_FP32;
+        return o->dtype == DTYPE_BF16 && o->gather_each != GATHER_EACH_BATCH; /* with which it is not built */
+}
+
 struct work options_work(const struct options *o)
 {
         return (struct work){
@@ -348,7 +370,7 @@ struct work options_work(const struct options *o)
                 .format = o->format,
                 .quantizes_each_pass = o->zero == 3 && options_replicas(o) > 1,
                 .scaling = o->scaling,
-                .wide_gradients = o->wide_gradients,
+                .wide_gradients = options_wide_gradients(o),
                 .recompute = o->recompute == RECOMPUTE_SELECTIVE && !gpt_stores_scores(&o->gpt)
                                      ? RECOMPUTE_NONE
                                      : o->recompute,
@@ -416,10 +438,10 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .sequence_parallel = o->sequence_parallel,
                 .blocking = o->blocking,
                 .overlap_allreduce = o->overlap_allreduce && replicas > 1,
-                .zero = replicas > 1 ? o->zero : 0, /* one replica shares with nobody */
+                .zero = shared_state(o),
                 .sharers = o->zero >= 1 && o->shard_replicas < replicas ? o->shard_replicas : 0,
-                .reduce_fp32 = o->reduce_fp32 && replicas > 1,
-                .wide_gradients = o->wide_gradients,
+                .reduce_fp32 = options_reduces_fp32(o),
+                .wide_gradients = options_wide_gradients(o),
                 .unit_layers = o->unit_layers,
                 .prefetch = o->prefetch,
                 .gathered = o->gather_each == GATHER_EACH_BATCH ? GATHERED_FOR_BATCH
@@ -584,7 +606,6 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .stage_messages = plan.stage_messages,
                 .staged_gradients = staged_gradients(&plan, &part, parameters),
                 .shard_parameters = plan.zero == 1 ? shard_parameters(&plan, o, &part) : 0,
-                .wide_gradients = o->wide_gradients,
                 .offload = o->offload,
                 .offload_parameters = plan.offload_parameters,
                 .update_buffers = plan_buffers_updates(&plan) ? PLAN_UPDATE_BUFFERS : 0,

@@ -28,6 +28,10 @@ const char *route_name(enum route route); /* "auto", "direct", "staged" */
 
 struct framework; /* framework.h */
 
+/* --gradients and --reduce-dtype: what gradients of 16-bit tensors are kept in. Auto is fp32 in bf16, in
+ * whose 8 bits a sum of many micro-batches does not grow, and 16-bit in fp16. */
+enum gradient_dtype { GRADIENTS_AUTO, GRADIENTS_16_BIT, GRADIENTS_FP32 };
+
 enum gather_each { GATHER_EACH_MICRO_BATCH, GATHER_EACH_BATCH };
 
 /* One plan. Texts are those of argv, not copies. What is said to be resolved is set by options_resolve. */
@@ -48,8 +52,8 @@ struct options {
         enum dtype dtype;           /* --precision: what tensors are stored as */
         enum product_format format; /* and what products read, if that is another; then dtype is DTYPE_BF16 */
         enum scaling scaling;       /* --scaling, of fp8 */
-        bool wide_gradients;        /* --gradients fp32: of 16-bit tensors */
-        bool precision_given;       /* else train takes fp32, and a prediction takes its profile's */
+        enum gradient_dtype gradients; /* see options_wide_gradients */
+        bool precision_given;          /* else train takes fp32, and a prediction takes its profile's */
         bool offload; /* master parameters and moments are in host memory; needs 16-bit tensors */
         enum recompute recompute;
         int ep; /* over so many replicas the experts of a layer are spread; divides dp */
@@ -72,8 +76,8 @@ struct options {
         int unit_layers, prefetch;
         /* Hybrid shards: how many neighbouring replicas share, of whom other groups have the same; 0: all. */
         int shard_replicas;
-        bool reduce_fp32;
-        bool offload_parameters; /* with zero 3: the replica's shares of weights are in host memory */
+        enum gradient_dtype reduced; /* see options_reduces_fp32 */
+        bool offload_parameters;     /* with zero 3: the replica's shares of weights are in host memory */
         bool reshard;
         enum gather_each gather_each;
         enum plan_order order;
@@ -122,6 +126,11 @@ static inline int options_replicas(const struct options *options)
 {
         return options->dp * options_context_ranks(options);
 }
+
+/* Whether gradients of 16-bit tensors are made, added up and summed over replicas in fp32; and, with zero 2
+ * and 3, whether they are reduced, and then kept, in fp32. */
+bool options_wide_gradients(const struct options *options);
+bool options_reduces_fp32(const struct options *options);
 
 /* Whether experts are spread over shards and replicas, and not split over shards. */
 static inline bool options_whole_experts(const struct options *options)

@@ -28,8 +28,8 @@ static const char *const context_exchanges[] = {
         [CONTEXT_RING] = "ring", [CONTEXT_ALL_GATHER] = "all-gather", NULL};
 static const char *const switched[] = {"off", "on", NULL};
 static const char *const scalings[] = {[SCALING_DELAYED] = "delayed", [SCALING_CURRENT] = "current", NULL};
-static const char *const gradient_dtypes[] = {"16-bit", "fp32", NULL};
-static const char *const reduced_dtypes[] = {"16-bit", "fp32", NULL};
+static const char *const gradient_dtypes[] = {
+        [GRADIENTS_AUTO] = "auto", [GRADIENTS_16_BIT] = "16-bit", [GRADIENTS_FP32] = "fp32", NULL};
 static const char *const times_to_gather[] = {
         [GATHER_EACH_MICRO_BATCH] = "micro-batch", [GATHER_EACH_BATCH] = "batch", NULL};
 static const char *const dispatchers[] = {
@@ -650,15 +650,16 @@ static const struct flag flags[] = {
          .sweep = SWEEP_FIXED,
          CONFLICTS({{{"scaling", IS, SCALING_CURRENT}}, .also = is_not_fp8, .code = RV_EPLAN,
                     .sentence = "{scaling} is for --precision fp8: no other one has both ways"})},
-        {.name = "gradients", .argument = "DTYPE", .scope = FLAG_OF_MANY, AT(STORE_BOOL, wide_gradients),
+        {.name = "gradients", .argument = "DTYPE", .scope = FLAG_OF_MANY, AT(STORE_INT, gradients),
          .names = gradient_dtypes, .report = REPORT_IF_CHANGED,
          .help = "In mixed, bf16, fp8 and nvfp4 precision: what gradients of parameters are made, added up and summed over "
-                 "replicas in: 16-bit, the default, or fp32 (Megatron-LM's main gradients), which take 4 bytes a "
-                 "parameter for 2 and 4 of a copy; sums of many micro-batches in bf16 are far off, see docs/limits.md",
+                 "replicas in: 16-bit; fp32 (Megatron-LM's main gradients), which take 4 bytes a parameter for 2 and 4 of a "
+                 "copy; or auto, the default: fp32 but in mixed precision and with --zero 2 and 3 (see --reduce-dtype). Sums "
+                 "of many micro-batches in bf16 are far off, see docs/limits.md",
          .sweep = SWEEP_FIXED,
-         CONFLICTS({{{"gradients", IS, true}, {"precision", IS, DTYPE_FP32}}, .code = RV_EPLAN,
+         CONFLICTS({{{"gradients", IS, GRADIENTS_FP32}, {"precision", IS, DTYPE_FP32}}, .code = RV_EPLAN,
                     .sentence = "{gradients} is for --precision mixed, bf16, fp8 and nvfp4: in fp32 gradients are fp32 anyway"},
-                   {{{"gradients", IS, true}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                   {{{"gradients", IS, GRADIENTS_FP32}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "{gradients} with {zero} is not built yet: there --reduce-dtype fp32 reduces gradients, and "
                                 "keeps them, in fp32"})},
         {.name = "offload", .scope = FLAG_OF_MANY, AT(STORE_BOOL, offload),
@@ -797,18 +798,19 @@ static const struct flag flags[] = {
                     .sentence = "{shard-replicas} is for --zero 1, 2 and 3, with which replicas share", .unpaired = true},
                    {{{"shard-replicas", ABOVE, 0}, {"ep", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "{shard-replicas} with {ep} is not built yet"})},
-        {.name = "reduce-dtype", .argument = "DTYPE", .scope = FLAG_OF_MANY, AT(STORE_BOOL, reduce_fp32),
-         .names = reduced_dtypes, .report = REPORT_IF_CHANGED,
+        {.name = "reduce-dtype", .argument = "DTYPE", .scope = FLAG_OF_MANY, AT(STORE_INT, reduced),
+         .names = gradient_dtypes, .report = REPORT_IF_CHANGED,
          .help = "With --zero 2 and 3 in mixed or bf16 precision: what gradients are reduced in, and kept in from micro-batch "
-                 "to micro-batch: 16-bit, as they are made, the default; or fp32, of twice the bytes",
-         LIST(.argument = "DTYPE,...", .help = "With --zero 2 and 3: what gradients are reduced in, 16-bit (default), fp32, or both in a "
-              "list", .all = VALUES(false), .megatron = VALUES(false), .matters = reduces_units, .label = "reduced in %s"),
-         CONFLICTS({{{"reduce-dtype", IS, true}, {"zero", BELOW, 2}}, .code = RV_EPLAN,
+                 "to micro-batch: 16-bit, as they are made; fp32, of twice the bytes; or auto, the default: fp32 in bf16, but "
+                 "for --gather-each batch",
+         LIST(.argument = "DTYPE,...", .help = "With --zero 2 and 3: what gradients are reduced in, auto (default), 16-bit, fp32, or several in "
+              "a list", .all = VALUES(GRADIENTS_AUTO), .megatron = VALUES(GRADIENTS_AUTO), .matters = reduces_units, .label = "reduced in %s"),
+         CONFLICTS({{{"reduce-dtype", IS, GRADIENTS_FP32}, {"zero", BELOW, 2}}, .code = RV_EPLAN,
                     .sentence = "{reduce-dtype} is for --zero 2 and 3, which reduce layers", .unpaired = true},
-                   {{{"reduce-dtype", IS, true}, {"precision", IS, DTYPE_FP32}}, .code = RV_EPLAN,
+                   {{{"reduce-dtype", IS, GRADIENTS_FP32}, {"precision", IS, DTYPE_FP32}}, .code = RV_EPLAN,
                     .sentence = "{reduce-dtype} is for --precision mixed or bf16: in fp32 gradients are reduced in fp32 "
                                 "anyway", .unpaired = true},
-                   {{{"reduce-dtype", IS, true}, {"gather-each", IS, GATHER_EACH_BATCH}}, .code = RV_ENOTBUILT,
+                   {{{"reduce-dtype", IS, GRADIENTS_FP32}, {"gather-each", IS, GATHER_EACH_BATCH}}, .code = RV_ENOTBUILT,
                     .sentence = "{reduce-dtype} with {gather-each} is not built yet"})},
         {.name = "prefetch", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, prefetch),
          FROM(0, LARGEST_LAYERS), .report = REPORT_IF_CHANGED,

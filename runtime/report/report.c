@@ -320,7 +320,9 @@ static void print_choices(const struct report *r, FILE *out)
         char layers[64];
         const char *const choices[] = {
                 o->format == FORMAT_STORED ? precisions[o->dtype] : formats[o->format],
-                o->wide_gradients ? "gradients in fp32" : NULL,
+                o->dtype == DTYPE_BF16   ? (plan_keeps_fp32(&plan) ? NULL : "gradients in bf16")
+                : plan_keeps_fp32(&plan) ? "gradients in fp32"
+                                         : NULL,
                 o->offload ? "optimizer offloaded" : NULL,
                 plan.offload_parameters ? "weights offloaded" : NULL,
                 plan.zero == 1   ? "optimizer shared by replicas"

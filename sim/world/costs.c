@@ -158,7 +158,7 @@ enum collective_kind costs_collective(const struct op *op)
 enum dtype costs_format(const struct costs *costs, const struct op *op)
 {
         const struct options *o = costs->options;
-        const bool fp32 = (o->reduce_fp32 || o->wide_gradients) && op->kind != OP_ALL_GATHER;
+        const bool fp32 = (options_reduces_fp32(o) || options_wide_gradients(o)) && op->kind != OP_ALL_GATHER;
         return op->lane != LANE_SCALARS && !fp32 ? o->dtype : DTYPE_FP32;
 }
 

@@ -23,6 +23,7 @@ PLANS = [((1, 2), MIXED + BUCKETS), ((1, 3), MIXED + BUCKETS + ["--offload"]), (
 SHAPE = ["--micro-batch-size", 1, "--batch-size", 12]
 
 KEPT, BATCH, LARGE = ["--reshard-after-forward", "off"], ["--gather-each", "batch"], ["--unit-layers", 3]
+NARROW = ["--gradients", "16-bit"]
 # Zero 3, against one rank: model, replicas, flags.
 UNITS = [("tiny", 2, []), ("tiny", 3, []), ("tiny", 8, ["--batch-size", 8]), ("tiny", 4, KEPT), ("tiny", 3, BATCH), ("tiny", 2, LARGE + BATCH),
          ("tiny", 4, LARGE + ["--prefetch", 0]), ("tiny", 2, ["--prefetch", 5]), ("tiny", 2, BATCH + ["--prefetch", 7]),
@@ -154,13 +155,13 @@ def check_bits(tap, folder):
                    f"{precision} {' '.join(map(str, flags))}: the same bits as without")
     for precision in ("fp32", "bf16"):
         plan = ["--precision", precision, "--clip", 0]
-        whole = trained(folder, "tiny", 2, *plan)
+        whole = trained(folder, "tiny", 2, *plan, *NARROW)
         for zero in (2, 3) if precision == "fp32" else (3,):
             batch = trained(folder, "tiny", 2, *plan, "--zero", zero, *BATCH)
             tap.ok(whole[0] and batch[1] == whole[1], f"{precision} --zero {zero}: reduced once a batch, the checkpoint is that of --zero 0, bit for bit",
                    f"{whole[0]}\n{batch[0] or batch[1]}")
     plan = ["--pp", 2, "--schedule", "1f1b", "--precision", "bf16", "--clip", 0]
-    whole, batch = trained(folder, "tiny", 2, *plan), trained(folder, "tiny", 2, *plan, "--zero", 2, "--offload", *BATCH)
+    whole, batch = trained(folder, "tiny", 2, *plan, *NARROW), trained(folder, "tiny", 2, *plan, "--zero", 2, "--offload", *BATCH)
     tap.ok(whole[0] and batch[1] == whole[1], "of two stages that share an embedding, too", f"{whole[0]}\n{batch[0] or batch[1]}")
     for precision, flags in (("fp32", []), ("mixed", ["--offload"] + BUCKETS), ("bf16", [])):
         gathered, reduced = (trained(folder, "tiny", 3, "--precision", precision, *more) for more in (["--zero", 3], ["--zero", 2, *flags]))
@@ -185,13 +186,14 @@ def check_reduced_in_fp32(tap, folder):
                                       "--validation-fraction", 0, "--precision", "bf16", "--log", log, "--checkpoint", path, *more], dp * pp)
         return (ranvier.losses(log), read(path)) if status == 0 else (None, err)
 
-    fp32 = ["--reduce-dtype", "fp32"]
+    fp32, narrow = ["--reduce-dtype", "fp32"], ["--reduce-dtype", "16-bit"]
     for model, dp, flags in (("tiny", 2, ["--zero", 3]), ("tiny", 4, ["--zero", 2, "--shard-replicas", 2, "--offload"] + BUCKETS),
                              ("llama-tiny", 2, ["--zero", 2, "--pp", 2])):
-        one, many = run(model, 1, 1), run(model, dp, 8, *flags, *fp32)
+        one, many = run(model, 1, 1, *NARROW), run(model, dp, 8, *flags, *fp32)
         tap.ok(one[0] and many == one, f"{model} --dp {dp} {' '.join(map(str, flags))} --reduce-dtype fp32: eight times one gradient, exactly",
                f"{one[0]}\n{many[0]}")
-    tap.ok(run(model, 2, 8, "--zero", 3)[1] != one[1], "which a sum in 16 bits is not")
+    tap.ok(run(model, 2, 8, "--zero", 3, *narrow)[1] != one[1], "which a sum in 16 bits is not")
+    tap.ok(run(model, 2, 8, "--zero", 3)[1] == one[1], "and which bf16 has by default")
     V, C, T, blocks = 256, 32, 64, 4
     block, ends = 12 * C * C + 13 * C, (V + T) * C + 2 * C
     aligned = lambda elements, width: (elements * width + 63) // 64 * 64

@@ -261,7 +261,7 @@ static void gradients_that_are_reduced_in_fp32_are_widened(void **state)
         while (bench.options.pp > 1 || bench.options.tp > 1 || bench.options.dp == 1 ||
                !options_mixed(&bench.options));
         bench.options.zero = 3;
-        bench.options.reduce_fp32 = true;
+        bench.options.reduced = GRADIENTS_FP32;
         price(&bench, &list);
         const double widening = kernel_seconds(&(struct kernel){.kind = KERNEL_UNSCALE}),
                      adding = kernel_seconds(&(struct kernel){.kind = KERNEL_RESIDUAL}),
@@ -297,7 +297,8 @@ static void weights_are_quantized_with_their_updates(void **state)
                 o->zero = zero;
                 o->dtype = DTYPE_BF16;
                 o->format = FORMAT_FP8;
-                o->wide_gradients = zero < 2;
+                o->gradients = zero < 2 ? GRADIENTS_FP32 : GRADIENTS_16_BIT;
+                o->reduced = GRADIENTS_16_BIT;
                 if (options_resolve(o, 2, &err))
                         fail_msg("%s", err.sentence);
                 o->bucket_parameters = gpt_parameters(&o->gpt);
@@ -307,7 +308,7 @@ static void weights_are_quantized_with_their_updates(void **state)
                 int64_t shares = 0;
                 for (int i = 0; i < stage->update_count; i++) {
                         seconds += stage->updates[i].seconds - START - update -
-                                   (o->wide_gradients ? 0 : unscale);
+                                   (options_wide_gradients(o) ? 0 : unscale);
                         shares += stage->updates[i].parameters;
                 }
                 if (zero < 2) /* all in one */

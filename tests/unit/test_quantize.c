@@ -425,7 +425,7 @@ static void fp32_gradients_take_four_bytes_a_parameter(void **state)
         const struct gpt gpt = gpt_of("llama3-8b");
         const int64_t parameters = gpt_parameters(&gpt);
         struct memory_plan plan = {.work = work_of(FORMAT_STORED), .micro_batches = 1, .slots = 1};
-        plan.wide_gradients = plan.work.wide_gradients = true;
+        plan.work.wide_gradients = true;
         assert_close(bytes_a_parameter(&gpt, &plan), 18, 1e-6);
         for (int replicas = 2; replicas <= 64; replicas *= 2) {
                 plan.shard_parameters = (parameters + replicas - 1) / replicas;

@@ -274,9 +274,8 @@ static void check_overflow(struct bench *bench, struct net *net, int ranks,
         struct nn_stage *stage = bench->stage;
         meet(bench, net, ranks);
         begin_operation(bench);
-        kernels_overflow(bench->device, &stage->scalars[NN_OVERFLOW], stage->gradients,
-                         at_most(stage, optimizer->parameters),
-                         optim_overflow_limit(1, stage->plan.work.dtype));
+        optim_check_overflow(stage, 0, at_most(stage, optimizer->parameters),
+                             optim_overflow_limit(1, stage->plan.work.dtype));
         end_operation(bench, net);
 }
 
@@ -285,7 +284,7 @@ static void clear(struct bench *bench, struct net *net, int ranks, const struct 
         struct nn_stage *stage = bench->stage;
         meet(bench, net, ranks);
         begin_operation(bench);
-        kernels_clear(bench->device, stage->gradients, at_most(stage, optimizer->parameters));
+        optim_clear_first(stage, at_most(stage, optimizer->parameters));
         end_operation(bench, net);
 }
 
@@ -296,8 +295,7 @@ static void norm_and_updates(struct bench *bench, struct net *net, int ranks,
         const double scale = half_of(bench) ? bench->scaler.scale : 1;
         meet(bench, net, ranks);
         begin_operation(bench);
-        kernels_squared_norm(bench->device, &stage->scalars[NN_SQUARED_NORM], stage->gradients,
-                             at_most(stage, optimizer->norm.m), false);
+        optim_norm_of_first(stage, at_most(stage, optimizer->norm.m));
         end_operation(bench, net);
         double squared_norm = stage->scalars[NN_SQUARED_NORM] / (scale * scale);
         stage->scalars[NN_GRADIENT_SCALE] = optim_clip_factor(&bench_optim, squared_norm) / scale;
@@ -324,7 +322,7 @@ static void optimizer_operations(struct bench *bench, struct net *net, int ranks
                 return;
         }
         check_overflow(bench, net, ranks, optimizer);
-        bool overflow = bench->stage->scalars[NN_OVERFLOW] != 0;
+        bool overflow = optim_overflows(bench->stage, bench->stage->scalars[NN_OVERFLOW]);
         if (overflow)
                 clear_unseen(bench);
         norm_and_updates(bench, net, ranks, optimizer);

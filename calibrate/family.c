@@ -165,11 +165,13 @@ static bool add_pass_kernels(struct family *family, const struct family_run *run
 }
 
 static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct stage *stage, int64_t bucket,
-                                            enum dtype dtype)
+                                            enum dtype dtype, bool wide)
 {
         int64_t parameters = partition_parameters(gpt, stage);
         struct family_optimizer optimizer = {.parameters = parameters,
-                                             .norm = workload_norm(gpt, stage, dtype)};
+                                             .dtype = dtype,
+                                             .wide = wide,
+                                             .norm = workload_norm(gpt, stage, wide ? DTYPE_FP32 : dtype)};
         const struct regions regions = regions_of_stage(gpt, stage, bucket, false);
         optimizer.update_count = regions_update_sizes(&regions, optimizer.updates);
         return optimizer;
@@ -178,16 +180,18 @@ static struct family_optimizer optimizer_of(const struct gpt *gpt, const struct 
 /* Returns whether one of them was new. */
 static bool add_optimizer_kernels(struct family *family, const struct family_optimizer *optimizer)
 {
-        const enum dtype dtype = (enum dtype)optimizer->norm.dtype;
+        const enum dtype dtype = optimizer->dtype;
         bool new = add_kernel(family, &optimizer->norm);
         for (int i = 0; i < optimizer->update_count; i++) {
                 struct kernel update[WORKLOAD_UPDATE_KERNELS];
-                int count = workload_update(optimizer->updates[i], dtype, update);
+                int count = workload_update(optimizer->updates[i], dtype, optimizer->wide, update);
+                update[count - 1].wide = optimizer->wide;
                 for (int j = 0; j < count; j++)
                         new |= add_kernel(family, &update[j]);
         }
-        const struct kernel overflow = workload_overflow(optimizer->parameters, dtype),
-                            clear = workload_clear(optimizer->parameters, dtype),
+        const struct kernel overflow = workload_overflow(optimizer->parameters, dtype, optimizer->wide),
+                            clear = workload_clear(optimizer->parameters,
+                                                   optimizer->wide ? DTYPE_FP32 : dtype),
                             load = workload_load_gradients(optimizer->parameters, dtype);
         new |= add_kernel(family, &load);
         if (dtype != DTYPE_FP32)
@@ -238,8 +242,8 @@ static int find_optimizers(struct family *family, const struct request *request,
                 for (int index = 0; index < stages; index++) {
                         struct stage whole = partition_stage(gpt, stages, index);
                         struct stage stage = split_stage(&whole, way_of(request, gpt, i % ways));
-                        struct family_optimizer found =
-                                optimizer_of(gpt, &stage, request->bucket_parameters, dtype);
+                        struct family_optimizer found = optimizer_of(gpt, &stage, request->bucket_parameters,
+                                                                     dtype, work_wide_by_default(dtype));
                         add_stage_reductions(family, gpt, &stage, request->bucket_parameters, dtype);
                         if (!add_optimizer_kernels(family, &found))
                                 continue;
@@ -361,6 +365,7 @@ static int add_model(struct family *family, const struct request *request, int m
                         .plan = {.work = {.seq_len = seq_len,
                                           .ep = way.expert_ranks,
                                           .dtype = dtype,
+                                          .wide_gradients = work_wide_by_default(dtype),
                                           .fused = request->fused},
                                  .micro_batches = 1,
                                  .slots = 1,
@@ -472,7 +477,7 @@ static void add_besides(struct family *family, const struct request *request, in
                 run.gpt.n_positions = run.plan.work.seq_len;
                 if (!affordable(&run, room))
                         continue;
-                optimizers[i] = optimizer_of(&run.gpt, &run.stage, request->bucket_parameters, dtype);
+                optimizers[i] = optimizer_of(&run.gpt, &run.stage, request->bucket_parameters, dtype, false);
                 family->runs = grown(family->runs, family->run_count, sizeof *family->runs);
                 family->runs[family->run_count++] = run;
         }
@@ -550,12 +555,15 @@ static int add_phase(struct family *family, const struct request *request, int m
         int64_t needed, there;
         char needs[NUMBER_TEXT], has[NUMBER_TEXT];
         phase->gpt = request->gpts[model];
-        phase->plan = (struct memory_plan){
-                .work = {.micro_batch_size = 1, .seq_len = 1, .dtype = dtype, .fused = request->fused},
-                .micro_batches = 1,
-                .offload = true,
-                .update_parameters = find_updates(phase, request),
-                .update_buffers = PLAN_UPDATE_BUFFERS};
+        phase->plan = (struct memory_plan){.work = {.micro_batch_size = 1,
+                                                    .seq_len = 1,
+                                                    .dtype = dtype,
+                                                    .wide_gradients = work_wide_by_default(dtype),
+                                                    .fused = request->fused},
+                                           .micro_batches = 1,
+                                           .offload = true,
+                                           .update_parameters = find_updates(phase, request),
+                                           .update_buffers = PLAN_UPDATE_BUFFERS};
         const int64_t min = PLAN_UPDATE_BUFFERS * phase->plan.update_parameters;
         size_phase(phase, 2 * min > cold ? 2 * min : cold, &bytes);
         if (!fits(room, &bytes, &needed,

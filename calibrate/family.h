@@ -18,6 +18,8 @@ struct family_optimizer {
         /* The stage's parameters: so many gradients are cleared, and in mixed precision looked through for
          * overflow. */
         int64_t parameters;
+        enum dtype dtype; /* of the tensors; gradients are fp32 if they are `wide` */
+        bool wide;
         struct kernel norm;
         /* The sizes of its updates, in parameters, each once. */
         int64_t updates[REGIONS_SIZES];

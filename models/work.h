@@ -66,6 +66,12 @@ struct work {
          * workload_loss_rows. */
         int64_t logits_bytes;
 };
+/* Whether a plan that does not say has wide_gradients: in bf16, in whose 8 bits a sum of many micro-batches
+ * does not grow any more. */
+static inline bool work_wide_by_default(enum dtype dtype)
+{
+        return dtype == DTYPE_BF16;
+}
 /* Returns what is recomputed in effect. Fused attention stores no scores, and its backward computes them
  * anyway: there selective recomputation is the same as none. */
 static inline enum recompute work_recomputation(const struct work *work)

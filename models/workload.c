@@ -607,11 +607,12 @@ struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, en
                 .kind = KERNEL_SQUARED_NORM, .dtype = (unsigned char)dtype, .batch = 1, .m = counted};
 }
 
-int workload_update(int64_t parameters, enum dtype dtype, struct kernel out[WORKLOAD_UPDATE_KERNELS])
+int workload_update(int64_t parameters, enum dtype dtype, bool fp32,
+                    struct kernel out[WORKLOAD_UPDATE_KERNELS])
 {
         struct kernel kernel = {.dtype = (unsigned char)dtype, .batch = 1, .m = parameters};
         struct list list = {.out = out};
-        if (dtype != DTYPE_FP32) {
+        if (dtype != DTYPE_FP32 && !fp32) {
                 kernel.kind = KERNEL_UNSCALE;
                 add(&list, kernel);
         }
@@ -620,10 +621,12 @@ int workload_update(int64_t parameters, enum dtype dtype, struct kernel out[WORK
         return list.count;
 }
 
-struct kernel workload_overflow(int64_t parameters, enum dtype dtype)
+struct kernel workload_overflow(int64_t parameters, enum dtype dtype, bool fp32)
 {
-        return (struct kernel){
-                .kind = KERNEL_OVERFLOW, .dtype = (unsigned char)dtype, .batch = 1, .m = parameters};
+        return (struct kernel){.kind = fp32 ? KERNEL_SQUARED_NORM : KERNEL_OVERFLOW,
+                               .dtype = (unsigned char)(fp32 ? DTYPE_FP32 : dtype),
+                               .batch = 1,
+                               .m = parameters};
 }
 
 struct kernel workload_clear(int64_t parameters, enum dtype dtype)

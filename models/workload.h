@@ -165,14 +165,16 @@ int workload_balanced(const struct gpt *gpt, const struct work *work, int stages
  * first one counts; and where experts are spread, on all ranks but the first of them, all else. */
 struct kernel workload_norm(const struct gpt *gpt, const struct stage *stage, enum dtype dtype);
 
-/* Writes the kernels that update `parameters` parameters: AdamW, or in mixed precision unscale and AdamW.
- * Returns how many they are. */
+/* Writes the kernels that update `parameters` parameters: AdamW, before which gradients that are kept in 16
+ * bits, not in fp32 (`fp32`), are unscaled. Returns how many they are. */
 enum { WORKLOAD_UPDATE_KERNELS = 2 };
-int workload_update(int64_t parameters, enum dtype dtype, struct kernel out[WORKLOAD_UPDATE_KERNELS]);
+int workload_update(int64_t parameters, enum dtype dtype, bool fp32,
+                    struct kernel out[WORKLOAD_UPDATE_KERNELS]);
 
-/* Return the kernel of mixed precision that looks for an overflow among so many gradients, and the one that
- * makes them zero: after an overflow, instead of the updates, and with --zero 1 after all updates. */
-struct kernel workload_overflow(int64_t parameters, enum dtype dtype);
+/* Return the kernel of mixed precision that looks for an overflow among so many gradients, which of those
+ * that are kept in fp32 is their squared norm, and the one that makes gradients of a type zero: after an
+ * overflow, instead of the updates, and with --zero 1 after all updates. */
+struct kernel workload_overflow(int64_t parameters, enum dtype dtype, bool fp32);
 struct kernel workload_clear(int64_t parameters, enum dtype dtype);
 
 /* Returns the kernel that adds what a replica keeps of so many gradients to others (ZeRO-3). */

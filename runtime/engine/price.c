@@ -147,10 +147,11 @@ static int price_kernels(struct pricing *pricing, const struct kernel *kernels, 
         return 0;
 }
 
-/* A kernel that reads or clears gradients: of those that are in fp32 one in 16 bits of as many bytes. */
+/* A kernel that reads or clears gradients, of those that are in fp32. */
 static struct kernel of_gradients(const struct pricing *pricing, struct kernel kernel)
 {
-        kernel.m *= plan_keeps_fp32(&pricing->plan) ? 2 : 1;
+        if (plan_keeps_fp32(&pricing->plan))
+                kernel.dtype = DTYPE_FP32;
         return kernel;
 }
 
@@ -161,11 +162,10 @@ static int price_update(struct pricing *pricing, int64_t parameters, double *sec
         if (pricing->options->offload && basis->offloaded_update)
                 return basis->offloaded_update(basis->context, parameters, seconds, pricing->err);
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
-        int count = workload_update(parameters, pricing->options->dtype, kernels), first = 0;
-        if (plan_keeps_fp32(&pricing->plan)) /* they are not unscaled before */
-                first = count - 1;
-        kernels[count - 1].wide = pricing->plan.wide_gradients; /* and are left zero */
-        return price_kernels(pricing, kernels + first, count - first, basis->host_seconds, seconds);
+        const int count = workload_update(parameters, pricing->options->dtype,
+                                          plan_keeps_fp32(&pricing->plan), kernels);
+        kernels[count - 1].wide = pricing->plan.wide_gradients; /* it leaves them zero */
+        return price_kernels(pricing, kernels, count, basis->host_seconds, seconds);
 }
 
 static int add_update(struct pricing *pricing, int64_t parameters, struct stage_price *price)
@@ -237,14 +237,9 @@ static int price_optimizer(struct pricing *pricing, const struct stage *stage, s
         const struct regions regions = regions_of(plan, &part);
         const enum dtype dtype = o->dtype;
         struct kernel norm = workload_norm(&o->gpt, stage, dtype),
-                      check = workload_overflow(part.parameters, dtype),
+                      check = workload_overflow(part.parameters, dtype, plan_keeps_fp32(plan)),
                       clear = workload_clear(part.parameters, dtype);
         norm.m = norm.m < part.parameters ? norm.m : part.parameters;
-        if (plan_keeps_fp32(plan)) {
-                check = norm;
-                check.m = part.parameters;
-                check = of_gradients(pricing, check);
-        }
         norm = of_gradients(pricing, norm);
         clear = of_gradients(pricing, clear);
         int64_t sizes[REGIONS_SIZES];
@@ -467,7 +462,7 @@ static int price_gradients(struct pricing *pricing, const struct core_units *uni
         const enum dtype dtype = pricing->options->dtype;
         const int64_t parameters = core_unit_parameters(&pricing->plan, units, unit);
         struct kernel widen[WORKLOAD_UPDATE_KERNELS];
-        workload_update(parameters, dtype, widen); /* unscales first */
+        workload_update(parameters, dtype, false, widen); /* unscales first */
         struct core_unit_part parts[CORE_UNIT_PARTS];
         const int count = core_unit_parts(&pricing->plan, units, unit, parts);
         struct kernel first = pricing->plan.reduce_fp32 ? widen[0] : workload_clear(parameters, dtype),

@@ -58,6 +58,12 @@ static void norm_of_kept(struct nn_stage *nn, int64_t count)
                 norm_of(nn, begin, nn->kept - begin, &more);
 }
 
+void optim_norm_of_first(struct nn_stage *nn, int64_t count)
+{
+        bool more = false;
+        norm_of(nn, 0, count, &more);
+}
+
 void optim_norm(struct nn_stage *nn)
 {
         struct stage counts = nn->stage;
@@ -74,7 +80,7 @@ void optim_norm(struct nn_stage *nn)
                 norm_of(nn, begin, (end < count ? end : count) - begin, &more);
         }
         if (!nn->own)
-                norm_of(nn, 0, count, &more);
+                optim_norm_of_first(nn, count);
 }
 
 void optim_check_overflow(struct nn_stage *nn, int64_t offset, int64_t count, double limit)
@@ -86,10 +92,20 @@ void optim_check_overflow(struct nn_stage *nn, int64_t offset, int64_t count, do
                                  count, limit);
 }
 
+bool optim_overflows(const struct nn_stage *nn, double found)
+{
+        return memory_copies_gradients(&nn->plan) ? found > 0 : !isfinite(found);
+}
+
+void optim_clear_first(struct nn_stage *nn, int64_t count)
+{
+        const struct kernel clear = workload_clear(count, kept_as(nn));
+        nn->device->ops->launch(nn->device, &clear, &(struct kernel_args){.p = {nn->gradients}});
+}
+
 void optim_clear(struct nn_stage *nn)
 {
-        const struct kernel clear = workload_clear(nn->kept, kept_as(nn));
-        nn->device->ops->launch(nn->device, &clear, &(struct kernel_args){.p = {nn->gradients}});
+        optim_clear_first(nn, nn->kept);
 }
 
 /* The largest fp16 is 65504. The sum of `replicas` gradients, and of two such sums where an embedding is

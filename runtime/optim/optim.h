@@ -22,17 +22,24 @@ struct optim {
 /* Returns the learning rate of `step` (from 0). */
 double optim_lr(const struct optim *, int64_t step);
 
-/* For mixed precision: enqueues a look at the stored gradients of parameters [offset, offset + count).
- * scalars[NN_OVERFLOW] becomes 1 if one of them is beyond `limit` or not a number, else 0. */
+/* For mixed precision: enqueues a look at the gradients of parameters [offset, offset + count). If they are
+ * stored in 16 bits scalars[NN_OVERFLOW] becomes 1 if one of them is beyond `limit` or not a number, else 0;
+ * if they are kept in fp32, their squared norm. optim_overflows says whether what was found, or the sum of
+ * what all ranks found, is an overflow. */
 void optim_check_overflow(struct nn_stage *, int64_t offset, int64_t count, double limit);
+bool optim_overflows(const struct nn_stage *, double found);
 
 /* Enqueues that all gradients become 0: after an overflow, and with ZeRO after all updates. */
 void optim_clear(struct nn_stage *);
+/* Of the first `count` alone. */
+void optim_clear_first(struct nn_stage *, int64_t count);
 
 /* Enqueues the squared norm of the gradients that this stage counts, into scalars[NN_SQUARED_NORM]. These are
  * all of them, but on the last of several stages not those of a tied head, which the first stage counts. With
  * ZeRO they are those of this replica's shares. */
 void optim_norm(struct nn_stage *);
+/* Of the first `count` alone, whatever they are. */
+void optim_norm_of_first(struct nn_stage *, int64_t count);
 
 /* Returns the factor that gradients are multiplied with to clip them: min(1, clip / sqrt(squared_norm)), or 1
  * if clip is 0. */

@@ -349,7 +349,7 @@ bool options_wide_gradients(const struct options *o)
 {
         if (o->gradients != GRADIENTS_AUTO)
                 return o->gradients == GRADIENTS_FP32;
-        return o->dtype == DTYPE_BF16 && shared_state(o) < 2;
+        return work_wide_by_default(o->dtype) && shared_state(o) < 2;
 }
 
 bool options_reduces_fp32(const struct options *o)
@@ -358,7 +358,7 @@ bool options_reduces_fp32(const struct options *o)
                 return false;
         if (o->reduced != GRADIENTS_AUTO)
                 return o->reduced == GRADIENTS_FP32;
-        return o->dtype == DTYPE_BF16 && o->gather_each != GATHER_EACH_BATCH; /* with which it is not built */
+        return work_wide_by_default(o->dtype) && o->gather_each != GATHER_EACH_BATCH; /* not built with it */
 }
 
 struct work options_work(const struct options *o)

@@ -615,8 +615,7 @@ static void set_gradient_scale(struct driver_real *d)
 
 static bool overflows(const struct driver_real *d)
 {
-        const double found = d->nn->scalars[NN_OVERFLOW];
-        return memory_copies_gradients(&d->nn->plan) ? found > 0 : !isfinite(found);
+        return optim_overflows(d->nn, d->nn->scalars[NN_OVERFLOW]);
 }
 
 static void finish(struct driver_real *d, struct engine *engine, int token, int vmb)

@@ -107,14 +107,18 @@ static void check_stage(const struct family *family, const struct gpt *gpt, cons
         count += workload_backward(gpt, stage, work, kernels + count);
         for (int part = PART_INPUT; part <= PART_WEIGHT; part++) /* zero-bubble */
                 count += workload_backward_part(gpt, stage, work, (enum kernel_part)part, kernels + count);
-        kernels[count++] = workload_norm(gpt, stage, dtype);
+        const bool wide = work->wide_gradients;
+        const enum dtype gradients = wide ? DTYPE_FP32 : dtype;
+        kernels[count++] = workload_norm(gpt, stage, gradients);
         int64_t sizes[MAX];
         const int updates = updates_of(gpt, stage, BUCKET, sizes);
-        for (int i = 0; i < updates; i++)
-                count += workload_update(sizes[i], dtype, kernels + count);
+        for (int i = 0; i < updates; i++) {
+                count += workload_update(sizes[i], dtype, wide, kernels + count);
+                kernels[count - 1].wide = wide;
+        }
         if (dtype != DTYPE_FP32)
-                kernels[count++] = workload_overflow(parameters, dtype);
-        kernels[count++] = workload_clear(parameters, dtype); /* after an overflow, or with --zero 1 */
+                kernels[count++] = workload_overflow(parameters, dtype, wide);
+        kernels[count++] = workload_clear(parameters, gradients); /* after an overflow, or with --zero 1 */
         kernels[count++] = workload_load_gradients(parameters, dtype); /* with --zero 3 */
         assert_true(count <= MAX);
         check_covered(family, kernels, count);
@@ -130,6 +134,7 @@ static void check_plans(const struct request *request)
                 const struct work work = {.micro_batch_size = plan / 3 % 2 ? 1 : 3,
                                           .seq_len = plan / 6 % 2 ? 8 : 16,
                                           .dtype = dtype,
+                                          .wide_gradients = work_wide_by_default(dtype),
                                           .fused = request->fused,
                                           .recompute = (enum recompute)(plan / 36)};
                 for (int i = 0; i < stages * request->shards.count; i++) {

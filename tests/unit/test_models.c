@@ -742,21 +742,28 @@ static void an_update_in_half_precision_is_unscaled_first(void **state)
 {
         (void)state;
         struct kernel kernels[WORKLOAD_UPDATE_KERNELS];
-        assert_int_equal(workload_update(77, DTYPE_FP32, kernels), 1);
+        assert_int_equal(workload_update(77, DTYPE_FP32, false, kernels), 1);
         assert_true(kernel_same(&kernels[0], &(struct kernel){.kind = KERNEL_ADAMW, .batch = 1, .m = 77}));
         for (enum dtype dtype = DTYPE_FP16; dtype <= DTYPE_BF16; dtype++) {
-                assert_int_equal(workload_update(77, dtype, NULL), 2);
-                assert_int_equal(workload_update(77, dtype, kernels), 2);
+                assert_int_equal(workload_update(77, dtype, false, NULL), 2);
+                assert_int_equal(workload_update(77, dtype, false, kernels), 2);
                 const struct kernel expected[] = {
                         {KERNEL_UNSCALE, .dtype = (unsigned char)dtype, .batch = 1, .m = 77},
                         {KERNEL_ADAMW, .dtype = (unsigned char)dtype, .batch = 1, .m = 77},
                         {KERNEL_OVERFLOW, .dtype = (unsigned char)dtype, .batch = 1, .m = 5},
                         {KERNEL_CLEAR, .dtype = (unsigned char)dtype, .batch = 1, .m = 6}};
-                const struct kernel overflow = workload_overflow(5, dtype), clear = workload_clear(6, dtype);
+                const struct kernel overflow = workload_overflow(5, dtype, false),
+                                    clear = workload_clear(6, dtype);
                 assert_true(kernel_same(&kernels[0], &expected[0]));
                 assert_true(kernel_same(&kernels[1], &expected[1]));
                 assert_true(kernel_same(&overflow, &expected[2]));
                 assert_true(kernel_same(&clear, &expected[3]));
+                /* Gradients that are kept in fp32 are updated from as they are. */
+                const struct kernel norm = workload_overflow(5, dtype, true),
+                                    whole = {KERNEL_SQUARED_NORM, .dtype = DTYPE_FP32, .batch = 1, .m = 5};
+                assert_int_equal(workload_update(77, dtype, true, kernels), 1);
+                assert_true(kernel_same(&kernels[0], &expected[1]));
+                assert_true(kernel_same(&norm, &whole));
         }
 }
 

@@ -109,20 +109,23 @@ static void check_optimizer(struct device *device, struct nn_stage *nn)
         const struct optim optim = {.lr = 1e-3, .steps = 10, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
         const int64_t bucket = nn->parameters / 3 + 1;
         const enum dtype dtype = nn->plan.work.dtype;
+        const bool wide = nn->plan.work.wide_gradients;
+        const enum dtype gradients = wide ? DTYPE_FP32 : dtype;
         struct kernel listed[3 + 3 * WORKLOAD_UPDATE_KERNELS];
         int count = 0, updates = 0;
         if (dtype != DTYPE_FP32) {
                 optim_check_overflow(nn, 0, nn->parameters, 1);
                 optim_clear(nn);
-                listed[count++] = workload_overflow(nn->parameters, dtype);
-                listed[count++] = workload_clear(nn->parameters, dtype);
+                listed[count++] = workload_overflow(nn->parameters, dtype, wide);
+                listed[count++] = workload_clear(nn->parameters, gradients);
         }
         optim_norm(nn);
-        listed[count++] = workload_norm(&nn->gpt, &nn->stage, dtype);
+        listed[count++] = workload_norm(&nn->gpt, &nn->stage, gradients);
         for (int64_t offset = 0; offset < nn->parameters; offset += bucket) {
                 const int64_t left = nn->parameters - offset, size = left < bucket ? left : bucket;
                 optim_update(nn, &optim, 0, offset, offset, size, nn->plan.offload ? updates++ : -1);
-                count += workload_update(size, dtype, &listed[count]);
+                count += workload_update(size, dtype, wide, &listed[count]);
+                listed[count - 1].wide = wide;
         }
         assert_launched(device, listed, count, 0);
 }
@@ -277,6 +280,7 @@ static void a_stage_launches_what_the_workload_lists(void **state)
                                           .dtype = !mixed ? DTYPE_FP32
                                                    : bf16 ? DTYPE_BF16
                                                           : DTYPE_FP16,
+                                          .wide_gradients = bf16 && i % 2 == 0,
                                           .real_bytes = sizeof(real),
                                           .recompute = (enum recompute)random_below(&random, RECOMPUTES),
                                           .fused = fused,

@@ -1,1 +1,1 @@
-SCRIPT_TESTS += tests/cli/validate.py
+SCRIPT_TESTS += tests/cli/validate.py tests/cli/published.py

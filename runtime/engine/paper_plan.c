@@ -201,9 +201,9 @@ static double copy(const struct batch *b, const struct op *op, int ways)
 static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk, int parts)
 {
         const struct op op = {.kind = kind, .of = kind, .chunk = chunk, .parts = parts};
-        const double own = price_pass_of(prices_of(b, rank), plan_stage(&b->plan, rank), &op)->seconds;
+        const struct price_pass *own = price_pass_of(prices_of(b, rank), plan_stage(&b->plan, rank), &op);
         const int which = kind == OP_FORWARD ? THERE : parts == OP_WEIGHT_GRADIENT ? LATER : BACK;
-        return has_parts(b) ? own + stage_of(b, rank)->tensor[PASSES * chunk + which] : own;
+        return price_pass_seconds(own, has_parts(b) ? stage_of(b, rank)->tensor[PASSES * chunk + which] : 0);
 }
 
 /* All parts of a range of a last backward, or of a unit, and the collectives of shards between them. */
@@ -224,11 +224,10 @@ static double range_seconds(const struct batch *b, int rank, const struct op *op
 /* With shards a pass is one operation here, and so is a range or unit of one. */
 static double pass_seconds(const struct batch *b, int rank, const struct op *op)
 {
-        if (has_parts(b) && price_has_range(prices_of(b, rank), plan_stage(&b->plan, rank), op))
-                return range_seconds(b, rank, op);
-        if (has_parts(b))
+        if (!price_has_range(prices_of(b, rank), plan_stage(&b->plan, rank), op))
                 return pass(b, rank, op->kind, op->chunk, op->parts);
-        return price_operation(prices_of(b, rank), plan_stage(&b->plan, rank), op);
+        return has_parts(b) ? range_seconds(b, rank, op)
+                            : price_operation(prices_of(b, rank), plan_stage(&b->plan, rank), op);
 }
 
 /* Several updates as one, or the copies before or after them: as long as all of them. */

@@ -271,12 +271,13 @@ static int collectives_in(const struct kernel *kernels, int count)
 
 /* Fills in the parts of a pass. All of them take the sum of their kernels, or, if that is longer, what the
  * host needs to launch them all: it launches the next part's kernels as soon as the shards are done, which is
- * one more operation to start. */
-static int price_parts(struct pricing *pricing, const struct kernel *kernels, int count, double host,
-                       double *part_seconds, double *expert_seconds, struct kernel *collectives,
+ * one more operation to start. If `launched_seconds` is not NULL it launches on, and parts take their
+ * kernels' time. */
+static int price_parts(struct pricing *pricing, const struct kernel *kernels, int count, double *part_seconds,
+                       double *expert_seconds, double *launched_seconds, struct kernel *collectives,
                        struct price_pass *pass)
 {
-        const double start = pricing->basis->start_seconds;
+        const double start = pricing->basis->start_seconds, host = pricing->basis->pass_host_seconds;
         double sum = 0, each;
         int part = 0, launched = 0, launches;
         part_seconds[0] = expert_seconds[0] = 0;
@@ -295,12 +296,13 @@ static int price_parts(struct pricing *pricing, const struct kernel *kernels, in
                 sum += each;
                 launched += launches;
         }
-        *pass = (struct price_pass){.seconds = (part + 1) * start + fmax(sum, launched * host),
+        const bool by_host = !launched_seconds && launched * host > sum;
+        *pass = (struct price_pass){.seconds = (part + 1) * start + (by_host ? launched * host : sum),
                                     .parts = part + 1,
                                     .part_seconds = part_seconds,
                                     .expert_seconds = expert_seconds,
+                                    .launched_seconds = launched_seconds,
                                     .collectives = collectives};
-        const bool by_host = launched * host > sum;
         for (int i = 0, at = 0; i <= part; i++, at++) {
                 launched = 0;
                 for (; at < count && !kernel_collective(kernels[at].kind); at++) {
@@ -308,6 +310,8 @@ static int price_parts(struct pricing *pricing, const struct kernel *kernels, in
                         launched += launches;
                 }
                 part_seconds[i] = start + (by_host ? launched * host : part_seconds[i]);
+                if (launched_seconds) /* and the collective behind it */
+                        launched_seconds[i] = pass->all_launched_seconds += (launched + (i < part)) * host;
         }
         return 0;
 }
@@ -418,8 +422,8 @@ static int price_unit(struct pricing *pricing, const struct stage *unit, enum la
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the kernels of a layer");
         list_unit(w, unit, pass, kernels);
         const int parts = collectives_in(kernels, count) + 1;
-        const int rc = price_parts(pricing, kernels, count, pricing->basis->pass_host_seconds, at->seconds,
-                                   at->seconds + parts, at->collectives, price);
+        const int rc = price_parts(pricing, kernels, count, at->seconds, at->seconds + parts, NULL,
+                                   at->collectives, price);
         at->seconds += 2 * (size_t)parts;
         at->collectives += parts - 1;
         free(kernels);
@@ -539,20 +543,22 @@ static int price_passes(struct pricing *pricing, const struct stage *chunk, stru
         const size_t all =
                 (size_t)collectives_in(pricing->kernels, lists.forward + lists.backward + lists.weights);
         struct kernel *collectives = price->memory =
-                malloc(all * sizeof *collectives + 2 * (all + PASSES) * sizeof(double));
+                malloc(all * sizeof *collectives + 3 * (all + PASSES) * sizeof(double));
         if (!collectives)
                 return rv_fail(pricing->err, RV_ESYSTEM, "no memory for the prices of stage %d",
                                chunk->index);
         const struct kernel *kernels = pricing->kernels;
-        double *seconds = (double *)(collectives + all), *experts = seconds + all + PASSES;
+        double *seconds = (double *)(collectives + all), *experts = seconds + all + PASSES,
+               *launched = experts + all + PASSES;
         for (int pass = 0; rc == 0 && pass < PASSES && counts[pass] > 0; pass++) {
                 const int found = collectives_in(kernels, counts[pass]);
-                rc = price_parts(pricing, kernels, counts[pass], pricing->basis->pass_host_seconds, seconds,
-                                 experts, collectives, passes[pass]);
+                rc = price_parts(pricing, kernels, counts[pass], seconds, experts,
+                                 pricing->basis->host_ahead ? launched : NULL, collectives, passes[pass]);
                 kernels += counts[pass];
                 collectives += found;
                 seconds += found + 1;
                 experts += found + 1;
+                launched += found + 1;
         }
         return rc == 0 && pricing->plan.ep > 1 ? find_blocks(pricing, chunk, price) : rc;
 }
@@ -839,6 +845,10 @@ void price_go_on(struct price_progress *p, const struct price_pass *pass, int pa
         const struct kernel *k = &pass->collectives[part];
         const bool ahead = kernel_of_shards_z(k->kind) && (k->beside || kernel_joins(k->kind));
         p->now += pass->part_seconds[part];
+        if (pass->launched_seconds) {
+                p->waited += fmax(0, pass->launched_seconds[part] - p->now);
+                p->now = fmax(p->now, pass->launched_seconds[part]);
+        }
         const double until = (ahead ? along_z : in_turn)(p, k, seconds, far);
         p->waited += fmax(0, until - p->now);
         p->now = fmax(p->now, until);
@@ -871,6 +881,19 @@ static double gradient_seconds(const struct price_list *list, int stage, const s
 {
         const bool here = op->widens ? !price_behind(list, stage, op).pass : op->segment == 0;
         return here ? price_unit_gradients(list, stage, op) : 0;
+}
+
+double price_pass_seconds(const struct price_pass *pass, double between)
+{
+        return fmax(pass->seconds + between, pass->all_launched_seconds);
+}
+
+double price_launched(const struct price_list *list, int stage, const struct op *op)
+{
+        if ((op->kind != OP_FORWARD && op->kind != OP_BACKWARD) || price_has_range(list, stage, op))
+                return 0;
+        const struct price_pass *pass = price_pass_of(list, stage, op);
+        return pass->launched_seconds ? pass->launched_seconds[op->segment] : 0;
 }
 
 double price_operation(const struct price_list *list, int stage, const struct op *op)

@@ -28,6 +28,11 @@ struct price_pass {
         double seconds; /* of all parts, without what comes between them */
         int parts;
         const double *part_seconds; /* [parts] */
+        /* Where the host launches on while collectives go on (price_basis.host_ahead): how long after the
+         * pass's beginning it has launched each part [parts], and all of them. NULL, 0: it never is behind.
+         */
+        const double *launched_seconds;
+        double all_launched_seconds;
         /* [parts - 1]: the collective behind each part but the last, of shards or of spread experts. */
         const struct kernel *collectives;
         /* [parts]: what of a part's seconds are kernels on the rows of experts, with even shares of these;
@@ -111,6 +116,9 @@ struct price_basis {
          * move as many bytes, by kernel(). */
         double host_seconds;
         double pass_host_seconds;
+        /* The collectives of a pass are launches as well, and the host goes on to the next; else it waits
+         * for each. Passes only, not their ranges and units. */
+        bool host_ahead;
 };
 
 /* Prices all stages of a plan, whose options are resolved. Returns 0, an error of `basis`, or RV_ESYSTEM
@@ -124,6 +132,13 @@ void price_free(struct price_list *list);
  * Returns the seconds of an operation on the compute lane: a forward or backward (of that, or of its range or
  * unit, the part which op->segment says), a norm, a check for overflow, a clear or an update. */
 double price_operation(const struct price_list *list, int stage, const struct op *op);
+
+/* Returns the seconds of a pass with so many that its collectives take between its parts, as price_go_on
+ * adds them up. */
+double price_pass_seconds(const struct price_pass *pass, double between);
+
+/* Returns how long after its pass's beginning the host has launched an operation; 0: it never is behind. */
+double price_launched(const struct price_list *list, int stage, const struct op *op);
 
 /* Returns the seconds, in those of its first part, or of its last if it widens them, that a unit of a
  * backward needs for its gradients beside making them; 0 without units. */

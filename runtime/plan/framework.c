@@ -220,14 +220,16 @@ static int read_launches(const struct reader *r, const json_t *term)
                 return r->err->code;
         if (eager)
                 f->eager_term = f->term_count;
-        if (json_object_get(term, "host_seconds_a_kernel"))
-                f->host_term = f->term_count;
+        if (!json_object_get(term, "host_seconds_a_kernel") || json_object_get(term, "gpu"))
+                return 0; /* or of one GPU's hosts: read_figure */
+        f->host_term = f->term_count;
         return read_number(r, term, "host_seconds_a_kernel", &f->host_seconds);
 }
 
 static const char *const value_names[FRAMEWORK_VALUES] = {
         [FRAMEWORK_SUSTAINED_RATE] = "sustained_rate",
         [FRAMEWORK_HOST_SECONDS_A_STEP] = "host_seconds_a_step",
+        [FRAMEWORK_HOST_SECONDS_A_KERNEL] = "host_seconds_a_kernel",
         [FRAMEWORK_UNALIGNED_FLOPS_PER_SECOND] = "unaligned_flops_per_second",
 };
 
@@ -239,6 +241,8 @@ static int read_figure(const struct reader *r, const json_t *term)
         bool any = false;
         int rc = 0;
         for (int i = 0; rc == 0 && i < FRAMEWORK_VALUES; i++) {
+                if (i == FRAMEWORK_HOST_SECONDS_A_KERNEL && !gpu)
+                        continue; /* of all GPUs: read_launches */
                 rc = read_number(r, term, value_names[i], &figure.values[i]);
                 any |= figure.values[i] > 0;
         }
@@ -671,12 +675,6 @@ struct framework_cost framework_cost(const struct framework *f, const struct ker
         return cost;
 }
 
-double framework_host_seconds(const struct framework *f, bool *eager)
-{
-        *eager = f && holds(f, f->eager_term);
-        return f && holds(f, f->host_term) ? f->host_seconds : 0;
-}
-
 /* The last that says it, so that a later term is of a more special GPU. */
 static double figure_of(const struct framework *f, const char *device, enum framework_value which,
                         double nothing)
@@ -688,6 +686,13 @@ static double figure_of(const struct framework *f, const char *device, enum fram
                         figure = has->values[which];
         }
         return figure;
+}
+
+double framework_host_seconds(const struct framework *f, const char *device, bool *eager)
+{
+        *eager = f && holds(f, f->eager_term);
+        return figure_of(f, device, FRAMEWORK_HOST_SECONDS_A_KERNEL,
+                         f && holds(f, f->host_term) ? f->host_seconds : 0);
 }
 
 double framework_sustained_rate(const struct framework *f, const char *device)

@@ -49,6 +49,7 @@ struct framework_rule {
 enum framework_value {
         FRAMEWORK_SUSTAINED_RATE,
         FRAMEWORK_HOST_SECONDS_A_STEP,
+        FRAMEWORK_HOST_SECONDS_A_KERNEL,
         FRAMEWORK_UNALIGNED_FLOPS_PER_SECOND,
         FRAMEWORK_VALUES
 };
@@ -135,9 +136,9 @@ struct framework_cost {
 /* Returns it; zeros for no framework (NULL). */
 struct framework_cost framework_cost(const struct framework *framework, const struct kernel *kernel);
 
-/* Returns the seconds that the host needs to launch a kernel; 0: nothing is said. `eager` becomes whether
- * passes are launched kernel by kernel. */
-double framework_host_seconds(const struct framework *framework, bool *eager);
+/* Returns the seconds that the host of a device, by its name, needs to launch a kernel; 0: nothing is said.
+ * `eager` becomes whether passes are launched kernel by kernel. */
+double framework_host_seconds(const struct framework *framework, const char *device, bool *eager);
 
 /* Return the figures of a device by its name: the part of the peak's rate that products reach in a
  * training at most, as power allows (0: nothing is said); seconds that the host adds to every batch; and the

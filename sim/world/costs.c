@@ -12,8 +12,8 @@ static int check_prices(const struct costs *c, struct rv_error_info *err)
 {
         double sum = 0, max = 0;
         for (int i = 0; i < c->options->pp * c->options->virtual_stages; i++) {
-                const double both =
-                        c->prices.stages[i].forward.seconds + c->prices.stages[i].backward.seconds;
+                const double both = price_pass_seconds(&c->prices.stages[i].forward, 0) +
+                                    price_pass_seconds(&c->prices.stages[i].backward, 0);
                 sum += both;
                 max = fmax(max, both);
         }
@@ -84,7 +84,7 @@ static int price_kind(const struct kind *kind, const struct options *options, st
                       struct rv_error_info *err)
 {
         bool eager;
-        const double host = framework_host_seconds(options->framework, &eager);
+        const double host = framework_host_seconds(options->framework, kind->profile->device.name, &eager);
         const struct profile_launch *pass =
                 kind->machine->no_graphs || eager ? &kind->load->launch : &kind->load->graph;
         const double pass_host = pass == &kind->load->launch ? host : 0;
@@ -95,7 +95,8 @@ static int price_kind(const struct kind *kind, const struct options *options, st
                                           .workloads = kind->workloads,
                                           .start_seconds = kind->load->op_overhead_seconds,
                                           .host_seconds = fmax(kind->load->launch.host_seconds, host),
-                                          .pass_host_seconds = fmax(pass->host_seconds, pass_host)};
+                                          .pass_host_seconds = fmax(pass->host_seconds, pass_host),
+                                          .host_ahead = pass_host > 0};
         return price_stages(prices, options, &basis, err);
 }
 

@@ -77,6 +77,8 @@ struct sim_rank {
         struct host_link host_link;
         /* When collectives of shards leave the links inside nodes, and between them, free. */
         double links_free[2];
+        /* When the pass began of which the compute lane had the first part last. */
+        double pass_began;
         /* How many collectives were issued so far on each kind of group. */
         int collectives[SIM_GROUPS];
         /* How many batches are complete. */

@@ -484,6 +484,15 @@ static double imbalance(const struct price_list *prices, const struct sim_rank *
         return price_imbalance(prices, rank->stage, op, price_load(prices, rank->stage, op, member));
 }
 
+/* Until the host has launched all of an operation's kernels. */
+static double unlaunched(const struct price_list *prices, struct sim_rank *rank, const struct op *op)
+{
+        const double now = rank->world->now, launched = price_launched(prices, rank->stage, op);
+        if (op->segment == 0)
+                rank->pass_began = now;
+        return rank->pass_began + launched - now;
+}
+
 /* Says of a part of a forward or backward whether another follows, and how far a range brings gradients. */
 static void compute(struct priced *priced, const struct price_list *prices, struct sim_lane *lane)
 {
@@ -491,7 +500,8 @@ static void compute(struct priced *priced, const struct price_list *prices, stru
         const int stage = lane->rank->stage;
         const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
         crowd_begin(&priced->crowd, lane,
-                    price_operation(prices, stage, op) + (pass ? imbalance(prices, lane->rank, op) : 0));
+                    fmax(price_operation(prices, stage, op) + (pass ? imbalance(prices, lane->rank, op) : 0),
+                         unlaunched(prices, lane->rank, op)));
         op->more = false;
         if (!pass)
                 return;

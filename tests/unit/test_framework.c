@@ -344,13 +344,18 @@ static void figures_are_of_the_gpu_that_they_name(void **state)
         struct framework f;
         struct rv_error_info err;
         const char *path = write_framework(
+                "{\"name\": \"launches\", \"says\": \"It is.\", \"source\": \"a\", "
+                "\"host_seconds_a_kernel\": 0.5}, "
                 "{\"name\": \"h100\", \"says\": \"It is.\", \"fitted_on\": \"a run\", \"gpu\": \"H100\", "
-                "\"sustained_rate\": 0.8, \"host_seconds_a_step\": 0.25}");
+                "\"sustained_rate\": 0.8, \"host_seconds_a_step\": 0.25, \"host_seconds_a_kernel\": 0.125}");
+        bool eager;
         if (framework_load(&f, path, NULL, &err))
                 fail_msg("%s", err.sentence);
         assert_true(framework_sustained_rate(&f, "NVIDIA H100 80GB") == 0.8);
         assert_true(framework_host_step(&f, "NVIDIA H100 80GB") == 0.25);
         assert_true(framework_sustained_rate(&f, "A100") == 0 && framework_host_step(&f, "A100") == 0);
+        assert_true(framework_host_seconds(&f, "NVIDIA H100 80GB", &eager) == 0.125);
+        assert_true(framework_host_seconds(&f, "A100", &eager) == 0.5 && !eager);
         assert_true(framework_fitted_on(&f, "NVIDIA H100 80GB", "a run") &&
                     !framework_fitted_on(&f, "NVIDIA H100 80GB", "a run of another") &&
                     !framework_fitted_on(&f, "A100", "a run") && !framework_fitted_on(NULL, "H100", "a run"));
@@ -358,6 +363,7 @@ static void figures_are_of_the_gpu_that_they_name(void **state)
         if (framework_load(&f, path, "h100", &err))
                 fail_msg("%s", err.sentence);
         assert_true(framework_sustained_rate(&f, "H100") == 0 && !framework_fitted_on(&f, "H100", "a run"));
+        assert_true(framework_host_seconds(&f, "H100", &eager) == 0.5);
         framework_free(&f);
 }
 

@@ -1,5 +1,6 @@
 /* The world on paper against SimGrid's: the same plans, prices and core, and closed forms in place of flows.
  */
+#include "runtime/plan/framework.h"
 #include "sim/search/jobs.h"
 #include "sim/world/paper_batch.h"
 #include "tests/paper/plans.h"
@@ -128,6 +129,67 @@ static void grids_agree_with_simgrid(void **state)
         for (int i = 0; i < RUNS; i++) {
                 assert_true(i % OVERLAPS == 0 || seconds[i] <= seconds[i - 1]);
                 machine_close(&machines[i]);
+        }
+        free(jobs.list);
+}
+
+/* A host that launches kernel by kernel and goes on while shards gather and sum: what a kernel of its takes
+ * decides from some length on, and then hides all else. */
+static void hosts_that_are_behind_agree_with_simgrid(void **state)
+{
+        (void)state;
+        static const double hosts[] = {1e-6, 3e-5, 6e-5, 1e-4, 1e-3};
+        enum { HOSTS = sizeof hosts / sizeof *hosts, PLANS_OF_SHARDS = 6, RUNS = HOSTS * PLANS_OF_SHARDS };
+        struct candidate candidates[RUNS];
+        const struct candidate *list[RUNS];
+        struct machine machines[RUNS];
+        struct framework frameworks[RUNS];
+        struct jobs jobs = {.tokens = 300e9};
+        struct rv_error_info err;
+        for (int i = 0; i < RUNS; i++) {
+                const int plan = i / HOSTS;
+                struct options o;
+                options_init(&o);
+                o.model = "gpt2-350m";
+                o.tp = 2 << plan % 2;
+                o.pp = 1 + plan / 2 % 2;
+                o.dp = 2;
+                o.policy = POLICY_1F1B;
+                o.micro_batch_size = 2;
+                o.batch_size = 32;
+                o.dtype = DTYPE_BF16;
+                o.sequence_parallel = plan % 3 > 0;
+                o.tp_overlap = plan % 3;
+                o.like = "megatron";
+                o.without = "power-h100";
+                if (framework_take(&frameworks[i], &o, &err))
+                        fail_msg("%s", err.sentence);
+                frameworks[i].host_seconds = hosts[i % HOSTS];
+                if (machine_open(&machines[i], "h100", "dgx-h100", (int)options_ranks(&o), false, &err) ||
+                    options_resolve(&o, (int)options_ranks(&o), &err))
+                        fail_msg("%s", err.sentence);
+                candidates[i] = (struct candidate){.options = o, .machine = &machines[i], .number = i};
+                list[i] = &candidates[i];
+        }
+        assert_int_equal(jobs_add(&jobs, list, RUNS, &err), 0);
+        assert_int_equal(jobs_run(&jobs, 0, 1, 2, nothing, NULL, &err), 0);
+        double seconds[RUNS];
+        for (int i = 0; i < RUNS; i++) {
+                const int number = jobs.list[i].candidate->number;
+                const double simulated = jobs.list[i].outcome.figures.median,
+                             found = paper_batch_seconds(&machines[number], &candidates[number].options);
+                seconds[number] = simulated;
+                if (jobs.list[i].outcome.state != OUTCOME_DONE || !(fabs(found / simulated - 1) < 1e-3))
+                        fail_msg("plan %d, %g s a kernel: %.6g s simulated, %.6g s on paper", number / HOSTS,
+                                 hosts[number % HOSTS], simulated, found);
+        }
+        for (int i = 0; i < RUNS; i++) {
+                assert_true(i % HOSTS == 0 || seconds[i] >= seconds[i - 1]);
+                if (i % HOSTS == HOSTS - 1 && !(seconds[i] > 5 * seconds[i - 1]))
+                        fail_msg("plan %d: %g s, and %g with ten times as long a launch", i / HOSTS,
+                                 seconds[i - 1], seconds[i]);
+                machine_close(&machines[i]);
+                framework_free(&frameworks[i]);
         }
         free(jobs.list);
 }
@@ -284,6 +346,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(paper_agrees_with_simgrid),
                 cmocka_unit_test(grids_agree_with_simgrid),
+                cmocka_unit_test(hosts_that_are_behind_agree_with_simgrid),
                 cmocka_unit_test(a_steady_state_stands_for_all_micro_batches),
                 cmocka_unit_test(the_slowest_replica_decides),
                 cmocka_unit_test(the_pipeline_and_what_follows_add_up),

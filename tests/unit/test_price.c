@@ -12,6 +12,7 @@ enum { SEED = 4711, PLANS = 300 };
 struct bench {
         struct options options;
         double host_seconds; /* to launch a kernel */
+        bool host_ahead;
 };
 
 static const double START = 3e-6;
@@ -35,7 +36,7 @@ static void random_plan(struct bench *bench, uint64_t *random)
         o->dp = 1 + (int)random_below(random, 2);
         o->tp = 1 << random_below(random, 3);
         o->sequence_parallel = o->tp > 1 && random_below(random, 2);
-        o->tp_overlap = o->tp > 1 ? 1 + (int)random_below(random, 4) : 1;
+        o->tp_overlap = o->tp > 1 ? (int)random_below(random, 5) : 0;
         o->policy = random_below(random, 2) ? POLICY_1F1B : POLICY_GPIPE;
         if (o->pp > 1 && random_below(random, 3) == 0) {
                 o->policy = POLICY_INTERLEAVED;
@@ -67,7 +68,8 @@ static void price(struct bench *bench, struct price_list *list)
         const struct price_basis basis = {.kernel = price_kernel,
                                           .start_seconds = START,
                                           .host_seconds = bench->host_seconds,
-                                          .pass_host_seconds = bench->host_seconds};
+                                          .pass_host_seconds = bench->host_seconds,
+                                          .host_ahead = bench->host_ahead};
         struct rv_error_info err;
         if (price_stages(list, &bench->options, &basis, &err))
                 fail_msg("%s", err.sentence);
@@ -186,6 +188,48 @@ static void parts_that_the_host_holds_up_take_what_it_takes_to_launch_them(void 
                 seconds += pass->part_seconds[i];
         }
         assert_close(pass->seconds, seconds, 1e-12);
+        price_free(&list);
+}
+
+/* A host that goes on while shards do something together: that takes a launch, too, and a pass at least as
+ * long as all of them. */
+static void a_host_that_launches_on_holds_up_a_pass_as_a_whole(void **state)
+{
+        (void)state;
+        const double host = 1e-3;
+        struct bench bench;
+        struct price_list waits, list;
+        uint64_t random = SEED;
+        open_bench(&bench);
+        do
+                random_plan(&bench, &random);
+        while (bench.options.tp == 1);
+        bench.host_seconds = host;
+        price(&bench, &waits);
+        bench.host_ahead = true;
+        price(&bench, &list);
+        const struct price_pass *pass = &list.stages[0].forward, *other = &waits.stages[0].forward;
+        const int collectives = pass->parts - 1;
+        double last = 0;
+        for (int i = 0; i < pass->parts; i++) {
+                assert_true(pass->launched_seconds[i] >= last &&
+                            pass->part_seconds[i] < other->part_seconds[i]);
+                last = pass->launched_seconds[i];
+        }
+        assert_close(last, other->seconds - pass->parts * START + collectives * host, 1e-12);
+        assert_close(price_pass_seconds(pass, 0), last, 1e-12);
+        assert_close(price_pass_seconds(pass, last), pass->seconds + last, 1e-12);
+        assert_close(price_pass_seconds(other, 1), other->seconds + 1, 1e-12);
+        /* Collectives that take nothing do not make it longer, and a long one the host is ahead of. */
+        struct price_progress short_ones = {0}, long_ones = {0};
+        for (int i = 0; i < collectives; i++) {
+                price_go_on(&short_ones, pass, i, 0, false);
+                price_go_on(&long_ones, pass, i, 2 * last, false);
+        }
+        assert_close(price_pass_seconds(pass, short_ones.waited), last, 1e-12);
+        assert_true(pass->seconds + long_ones.waited <=
+                    pass->launched_seconds[0] + collectives * 2 * last + pass->seconds);
+        price_free(&waits);
         price_free(&list);
 }
 
@@ -377,6 +421,7 @@ int main(void)
                 cmocka_unit_test(a_pass_is_priced_part_by_part_between_what_shards_do_together),
                 cmocka_unit_test(the_parts_of_an_operation_add_up_to_its_pass),
                 cmocka_unit_test(parts_that_the_host_holds_up_take_what_it_takes_to_launch_them),
+                cmocka_unit_test(a_host_that_launches_on_holds_up_a_pass_as_a_whole),
                 cmocka_unit_test(with_zero_3_a_pass_is_in_units),
                 cmocka_unit_test(gradients_that_are_reduced_in_fp32_are_widened),
                 cmocka_unit_test(weights_are_quantized_with_their_updates),

@@ -125,7 +125,7 @@ static int64_t slot_block(const struct gpt *gpt, const struct stage *stage,
 static int64_t workspace(const struct gpt *gpt, const struct workload_bytes *bytes, const struct stage *stage,
                          int deferred)
 {
-        const int parted = deferred > 0, all = deferred == stage->layers;
+        const int parted = deferred > 0, all = parted && deferred == stage->layers;
         int64_t max = 0, gathered = 0, reduced = 0;
         for (int layer = 0; layer < LAYERS; layer++) {
                 const bool has = stage_has(gpt, stage, (enum layer)layer);

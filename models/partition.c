@@ -11,7 +11,7 @@
 struct stage partition_split(const struct gpt *gpt, int stages, int last, int index)
 {
         const int others = stages - 1, rest = gpt->n_layer - last;
-        assert(last >= 1 && 0 <= index && index < stages && (others ? rest >= others : rest == 0));
+        assert(last >= 0 && 0 <= index && index < stages && (others ? rest >= others : rest == 0));
         const int each = others ? rest / others : 0, more = others ? rest % others : 0;
         return (struct stage){
                 .index = index,

@@ -35,7 +35,7 @@ struct stage {
 };
 
 /* Returns stage `index` of a contiguous split: `last` blocks for the last stage, which carries the output
- * projection too, the others as evenly as can be, the remainder one each to the earliest. Needs 1 <= last <=
+ * projection too, the others as evenly as can be, the remainder one each to the earliest. Needs 0 <= last <=
  * n_layer - (stages - 1); of one stage `last` is n_layer. */
 struct stage partition_split(const struct gpt *gpt, int stages, int last, int index);
 

@@ -57,8 +57,9 @@ struct work {
          * every sequence, so seq_len is that of both. */
         int cp;
         bool cp_gathers; /* keys are gathered; else they go in a ring */
-        /* Products whose results shards add up are cut into so many pieces of rows, beside each of which the
-         * one before it is summed; 0 stands for 1. */
+        /* Collectives of shards run beside work that does not need them, and products whose results shards
+         * add up are cut into so many pieces of rows, beside each of which the one before it is summed; 0:
+         * neither. */
         int tp_overlap;
         /* With several shards, what tp does not split is split along the sequence. */
         bool sequence_parallel;

@@ -77,7 +77,7 @@ void workload_steps(const struct workload *w, enum layer layer, enum layer_pass 
                 program_list_backward(p, recomputation(w, layer), (enum kernel_part)pass, &all);
         if (w->loss_rows == 0) {
                 *steps = all;
-                if (p->pieces > 1 || (work_sums_beside(&w->work) && pass != PASS_FORWARD))
+                if (w->work.tp_overlap > 0 || (work_sums_beside(&w->work) && pass != PASS_FORWARD))
                         program_overlap(p, steps);
                 return;
         }
@@ -661,7 +661,7 @@ static double block_flops(const struct gpt *gpt, enum layer layer, const struct 
         return flops_of(&block, &block.forward) + flops_of(&block, &backward);
 }
 
-int workload_balanced(const struct gpt *gpt, const struct work *work, int stages)
+int workload_balanced(const struct gpt *gpt, const struct work *work, int stages, int least)
 {
         struct work whole = *work;
         whole.tp = whole.tp_x = whole.tp_z = 1;
@@ -674,7 +674,7 @@ int workload_balanced(const struct gpt *gpt, const struct work *work, int stages
         int best = max;
         double min = INFINITY;
         assert(2 <= stages && stages <= gpt->n_layer);
-        for (int last = max; last >= 1; last--) {
+        for (int last = max; last >= least; last--) {
                 const int others = gpt->n_layer - last, other = (others + stages - 2) / (stages - 1);
                 const double first = other * block + min_int(gpt->n_dense, other) * dense; /* the most */
                 const double end = last * block + max_int(gpt->n_dense - others, 0) * dense + head;

@@ -154,10 +154,10 @@ int workload_backward_part(const struct gpt *gpt, const struct stage *stage, con
 /* Returns the number of kernels of the longest list: all of a backward, its first part, or its second. */
 int workload_backward_max(const struct gpt *gpt, const struct stage *stage, const struct work *work);
 
-/* Returns how many blocks the last stage should have (partition_split) so that the stage with the most
- * floating-point operations has as few as possible; where several numbers do that, the largest. 2 <= stages
- * <= n_layer. */
-int workload_balanced(const struct gpt *gpt, const struct work *work, int stages);
+/* Returns how many blocks, at least `least` (0 or 1), the last stage should have (partition_split) so that
+ * the stage with the most floating-point operations has as few as possible; where several numbers do that,
+ * the largest. 2 <= stages <= n_layer. */
+int workload_balanced(const struct gpt *gpt, const struct work *work, int stages, int least);
 
 /* Returns the kernel that sums the squares of a stage's gradients, those of the first m of its parameters.
  * These are all that it has, with three exceptions that another rank counts: a last stage's own copy of a

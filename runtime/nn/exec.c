@@ -108,7 +108,7 @@ static int64_t tensor_begin(const struct nn_stage *nn, const struct exec_frame *
 static void *gradient(const struct nn_stage *nn, int64_t element)
 {
         return nn->plan.work.wide_gradients ? (real *)nn->pass_gradients + element
-                                       : nn_at(nn, nn->pass_gradients, element);
+                                            : nn_at(nn, nn->pass_gradients, element);
 }
 
 static int64_t rows_of(const struct nn_stage *nn)

@@ -67,12 +67,14 @@ static const void *block_input(const struct nn_stage *nn, int block, int slot, i
         return nn->stage.first && block == 0 ? exec_output(nn->exec, &embedding) : nn->inputs[input];
 }
 
-static struct exec_frame head_frame(struct nn_stage *nn, enum layer layer, int micro_batch, int slot)
+/* A stage that has no block begins with what it receives. */
+static struct exec_frame head_frame(struct nn_stage *nn, enum layer layer, int micro_batch, int slot,
+                                    int input)
 {
-        const int chunk = nn->stage.chunks - 1;
+        const int chunk = nn->stage.chunks - 1, layers = partition_chunk_layers(&nn->stage, chunk);
         return (struct exec_frame){.layer = layer,
-                                   .slot = slot_part(nn, slot, partition_chunk_layers(&nn->stage, chunk)),
-                                   .x = nn_output(nn, chunk, slot),
+                                   .slot = slot_part(nn, slot, layers),
+                                   .x = layers > 0 ? nn_output(nn, chunk, slot) : nn->inputs[input],
                                    .micro_batch = micro_batch};
 }
 
@@ -80,7 +82,7 @@ void *nn_logits(struct nn_stage *nn, int slot, int64_t *apart)
 {
         const struct nn_exec *e = nn->exec;
         assert(nn->stage.last && !e->workload.loss_rows);
-        const struct exec_frame head = head_frame(nn, LAYER_VALIDATION, 0, slot);
+        const struct exec_frame head = head_frame(nn, LAYER_VALIDATION, 0, slot, 0);
         const struct program *program = &e->workload.program[LAYER_VALIDATION];
         const struct steps *steps = &program->forward;
         int s = 0;
@@ -112,7 +114,8 @@ static bool pass_on(struct nn_stage *nn, const struct partition_span *span, int 
                 run(nn, &pass, frame, lists);
         }
         if (span->head)
-                run(nn, &pass, head_frame(nn, loss_only ? LAYER_VALIDATION : LAYER_HEAD, micro_batch, slot),
+                run(nn, &pass,
+                    head_frame(nn, loss_only ? LAYER_VALIDATION : LAYER_HEAD, micro_batch, slot, input),
                     lists);
         group_end(nn->device);
         return pass.stopped;
@@ -229,7 +232,7 @@ static void pass_back(struct nn_stage *nn, struct exec_pass *pass, const struct 
         const struct exec_list *lists = nn->exec->list[span->parts];
         group_begin(nn->device);
         if (span->head) {
-                struct exec_frame frame = head_frame(nn, LAYER_HEAD, b->micro_batch, b->slot);
+                struct exec_frame frame = head_frame(nn, LAYER_HEAD, b->micro_batch, b->slot, b->input);
                 frame.input_gradient = output_gradient(nn, b, span->parts, span->top);
                 run(nn, pass, frame, lists);
         }

@@ -33,12 +33,12 @@ void options_init(struct options *options)
                 .tp = 1,
                 .tp_x = 1,
                 .tp_z = 1,
-                .tp_overlap = 1,
                 .grid_overlap = GRID_OVERLAP_OAG,
                 .ep = 1,
                 .cp = 1,
                 .virtual_stages = 1,
                 .policy = POLICY_AXONN,
+                .split = SPLIT_EVEN,
                 .clip = 1.0,
                 .allreduce_buckets = 4,
                 .unit_layers = 1,
@@ -412,7 +412,8 @@ struct stage options_stage(const struct options *o, int index)
         struct stage whole = partition_interleaved(&o->gpt, o->pp, o->virtual_stages, index);
         const struct work work = options_work(o);
         if (o->split != SPLIT_EVEN && o->pp > 1) {
-                const int last = o->split > 0 ? o->split : workload_balanced(&o->gpt, &work, o->pp);
+                const int least = o->zero >= 2 || options_parts_backward(o); /* as --split has it, too */
+                const int last = o->split >= 0 ? o->split : workload_balanced(&o->gpt, &work, o->pp, least);
                 whole = partition_split(&o->gpt, o->pp, last, index);
         }
         whole = partition_experts(&whole, o->ep, 0, options_whole_experts(o));

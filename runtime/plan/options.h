@@ -64,7 +64,7 @@ struct options {
         double expert_capacity; /* memory for so many times an even share of rows; 0: for all that may come */
         struct routing routing; /* how a prediction's tokens spread over experts */
         bool sequence_parallel; /* needs tp > 1 */
-        int tp_overlap;         /* pieces of products beside which shards sum those before; needs tp > 1 */
+        int tp_overlap; /* pieces of products beside which shards sum those before; 0: beside nothing */
         enum grid_overlap grid_overlap;
         int virtual_stages;     /* chunks of the model on each rank; 1 but for interleaved */
         bool blocking;          /* --p2p blocking: a message holds up the compute lane */
@@ -106,9 +106,9 @@ struct options {
 };
 
 /* Values of options.split: layers as evenly over the stages as can be; or fewer on the last one, which has
- * the output projection too, by floating-point operations. A positive value is the number of layers of the
+ * the output projection too, by floating-point operations. A value from 0 on is the number of layers of the
  * last stage. */
-enum { SPLIT_EVEN = 0, SPLIT_BALANCED = -1 };
+enum { SPLIT_EVEN = -2, SPLIT_BALANCED = -1 };
 
 /* Fills in the defaults of all flags, before a command line is parsed. */
 void options_init(struct options *options);

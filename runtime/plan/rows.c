@@ -191,11 +191,11 @@ static int parse_split(struct options *o, const char *text, struct rv_error_info
                 o->split = text[0] == 'e' ? SPLIT_EVEN : SPLIT_BALANCED;
                 return 0;
         }
-        if (parse_int("--split", text, 1, INT_MAX, &last, err))
+        if (parse_int("--split", text, 0, INT_MAX, &last, err))
                 return rv_fail(
                         err, RV_EINPUT,
                         "--split: '%.64s' is neither even, balanced, nor a number of layers for the last "
-                        "stage, at least 1",
+                        "stage",
                         text);
         o->split = (int)last;
         return 0;
@@ -203,7 +203,7 @@ static int parse_split(struct options *o, const char *text, struct rv_error_info
 
 static void write_split(const struct options *o, char *text, size_t size)
 {
-        if (o->split > 0)
+        if (o->split >= 0)
                 snprintf(text, size, "%d", o->split);
         else
                 snprintf(text, size, "%s", o->split == SPLIT_EVEN ? "even" : "balanced");
@@ -471,7 +471,7 @@ static const struct flag flags[] = {
                                 "order, such as 1f1b or gpipe"},
                    {{{"tp", ABOVE, LARGEST_GRID}, {"sequence-parallel", IS, true}}, .code = RV_ENOTBUILT,
                     .sentence = "--sequence-parallel with a grid of shards, {tp}, is not built yet"},
-                   {{{"tp", ABOVE, LARGEST_GRID}, {"tp-overlap", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                   {{{"tp", ABOVE, LARGEST_GRID}, {"tp-overlap", ABOVE, 0}}, .code = RV_ENOTBUILT,
                     .sentence = "{tp-overlap} with a grid of shards, {tp}, is not built yet"},
                    {{{"tp", ABOVE, LARGEST_GRID}, {"overlap-allreduce", IS, true}}, .code = RV_ENOTBUILT,
                     .sentence = "--overlap-allreduce with a grid of shards, {tp}, is not built yet"},
@@ -567,13 +567,14 @@ static const struct flag flags[] = {
                     .sentence = "--sequence-parallel splits among the shards of --tp, which is 1"})},
         {.name = "tp-overlap", .argument = "N", .scope = FLAG_OF_MANY, AT(STORE_INT, tp_overlap), FROM(1, 8),
          .report = REPORT_IF_SET,
-         .help = "With --tp: cut each product whose results the shards add up, or whose rows they gather, into N pieces "
-                 "of rows of tokens (default 1); while a piece is summed or gathered, another is computed, and what does "
-                 "not need it",
+         .help = "With --tp: shards add up and gather beside work that does not need it (by default beside none): a backward sums "
+                 "its input's gradient beside its weights', and gathers what these need beside that input's. And each "
+                 "product whose results they add up, or whose rows they gather, is cut into N pieces of rows of tokens: "
+                 "while one is summed or gathered, another is computed. 1: none is cut",
          LIST(.argument = "N,N,...",
-              .help = "With shards: pieces of products beside which shards sum and gather (default 1)",
-              .all = VALUES(1), .megatron = VALUES(1), .matters = has_shards, .label = "overlap %s"),
-         CONFLICTS({{{"tp-overlap", ABOVE, 1}, {"tp", BELOW, 2}}, .code = RV_EPLAN, .unpaired = true,
+              .help = "With shards: pieces of products beside which shards sum and gather (default: beside none)",
+              .all = VALUES(0), .megatron = VALUES(0), .matters = has_shards, .label = "overlap %s"),
+         CONFLICTS({{{"tp-overlap", ABOVE, 0}, {"tp", BELOW, 2}}, .code = RV_EPLAN, .unpaired = true,
                     .sentence = "--tp-overlap is of products that the shards of --tp add up, which is 1"})},
         {.name = "grid-overlap", .argument = "WHAT", .scope = FLAG_OF_MANY, AT(STORE_INT, grid_overlap),
          .names = grid_overlaps, .report = REPORT_IF_CHANGED,
@@ -599,9 +600,13 @@ static const struct flag flags[] = {
          .parse = parse_split, .write = write_split,
          .help = "Layers over stages: even, the default, as many on each, so that the last one, which has the output "
                  "projection too, works longest; balanced: fewer on the last one, by floating-point operations; or a "
-                 "number, the last one's layers (the others share the rest evenly; a single stage has all)",
+                 "number, the last one's layers, which may be 0 (the others share the rest evenly; a single stage has all)",
          .sweep = SWEEP_FIXED,
-         CONFLICTS({{{"split", IS_NOT, SPLIT_EVEN}, {"virtual-stages", ABOVE, 1}}, .code = RV_EPLAN,
+         CONFLICTS({{{"split", IS, 0}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
+                    .sentence = "{split} with {zero}, which gathers layers, is not built yet: the last stage needs one"},
+                   {{{"split", IS, 0}}, .also = options_parts_backward, .code = RV_ENOTBUILT,
+                    .sentence = "{split} with {schedule} is not built yet: a stage whose backward is in two parts needs a layer"},
+                   {{{"split", IS_NOT, SPLIT_EVEN}, {"virtual-stages", ABOVE, 1}}, .code = RV_EPLAN,
                     .sentence = "--split is even with --schedule interleaved, whose virtual stages have as many layers as each other or one less"})},
         {.name = "virtual-stages", .argument = "V",
          .scope = FLAG_OF_MANY, AT(STORE_INT, virtual_stages), FROM(1, LARGEST_GRID),

@@ -104,7 +104,8 @@ def main():
                      ((2, 2), "reverse-first-k", ("--deferred-layers", 1, "--recompute", "layer", "--overlap-allreduce", *BUCKETS)),
                      ((2, 1), "fast-forward", ("--deferred-layers", 1, "--fusion", "off")), ((3, 2), "fast-forward", ("--zero", 1)),
                      ((4, 1), "fast-forward", ("--p2p", "blocking", "--messages", "staged"))]
-        variants += [((2, 1), "axonn", ("--split", 3)), ((2, 2), "1f1b", ("--split", 1)), ((3, 1), "gpipe", ("--split", "balanced")),
+        variants += [((2, 1), "axonn", ("--split", 3)), ((3, 1), "1f1b", ("--split", 0)), ((2, 2), "1f1b", ("--split", 1)),
+                     ((2, 2), "axonn", ("--split", 0, "--overlap-allreduce")), ((3, 1), "gpipe", ("--split", "balanced")),
                      ((3, 2), "zero-bubble", ("--split", 1, "--zero", 1)), ((2, 2), "axonn", ("--split", 1, "--overlap-allreduce"))]
         variants += [((3, 2), "1f1b", ("--p2p", "blocking", "--messages", "staged", "--recompute", "full"))]
         for (pp, dp), schedule, more in variants:

@@ -28,7 +28,7 @@ PLANS = [
     (1, 2, 2, "axonn", ("--zero", 1, *SPLIT)), (1, 2, 2, "axonn", ("--order", "replicas", "--allreduce", "staged", *SPLIT)),
     (2, 1, 2, "gpipe", ("--offload-activations", *SPLIT)), (1, 1, 4, "gpipe", ("--offload-activations", "--recompute", "selective")),
     (1, 1, 2, "axonn", (*OVERLAP, "--recompute", "full")), (2, 1, 2, "1f1b", ("--tp-overlap", 3, "--fusion", "off")), (1, 2, 2, "axonn", (*OVERLAP, "--overlap-allreduce", *BUCKETS)),
-    (1, 1, 4, "axonn", ("--tp-overlap", 3, "--fusion", "off", *SPLIT)), (2, 1, 2, "zero-bubble", (*OVERLAP, *SPLIT)),
+    (1, 1, 4, "axonn", ("--tp-overlap", 1, "--fusion", "off", *SPLIT)), (2, 1, 2, "zero-bubble", (*OVERLAP, *SPLIT)),
     (2, 1, 2, "zero-bubble", ()), (2, 1, 4, "zero-bubble-h2", SPLIT), (2, 2, 2, "reverse-first-k", ("--deferred-layers", 1, "--overlap-allreduce", *BUCKETS, *SPLIT)),
     (2, 1, 2, "zero-bubble", ("--recompute", "full", "--p2p", "blocking", *SPLIT)), (1, 1, 2, "fast-forward", ()),
 ]

@@ -19,7 +19,7 @@ MIXED = ["--precision", "mixed"]
 PLANS = [((1, 2), MIXED + BUCKETS), ((1, 3), MIXED + BUCKETS + ["--offload"]), ((2, 2), MIXED + BUCKETS + ["--offload"]),
          ((2, 2), MIXED), ((1, 4), MIXED + ["--clip", 0]),
          ((1, 2), MIXED + BUCKETS + ["--offload", "--allreduce", "staged", "--recompute", "layer"]),
-         ((2, 2), MIXED + BUCKETS + ["--split", 1]), ((2, 2), MIXED + BUCKETS + ["--offload", "--overlap-allreduce"])]
+         ((2, 2), MIXED + BUCKETS + ["--split", 0]), ((2, 2), MIXED + BUCKETS + ["--offload", "--overlap-allreduce"])]
 SHAPE = ["--micro-batch-size", 1, "--batch-size", 12]
 
 KEPT, BATCH, LARGE = ["--reshard-after-forward", "off"], ["--gather-each", "batch"], ["--unit-layers", 3]

@@ -48,7 +48,7 @@ static void draw_grid(uint64_t *seed, struct options *o, int gpus)
         o->order = below(seed, 3) == 0 ? ORDER_REPLICAS : ORDER_STAGES;
         o->sequence_parallel = o->tp > 1 && below(seed, 2);
         uint64_t fork = *seed; /* all else is drawn as it was before there were pieces */
-        o->tp_overlap = o->tp > 1 ? ONE_OF(&fork, 1, 1, 2, 4) : 1;
+        o->tp_overlap = o->tp > 1 ? ONE_OF(&fork, 0, 1, 2, 4) : 0;
 }
 
 static void draw_schedule(uint64_t *seed, struct options *o)

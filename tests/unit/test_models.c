@@ -146,17 +146,17 @@ static void stages_before_the_last_share_the_rest_evenly(void **state)
         struct gpt gpt = preset("tiny");
         for (gpt.n_layer = 1; gpt.n_layer <= 12; gpt.n_layer++)
                 for (int stages = 1; stages <= gpt.n_layer; stages++)
-                        for (int last = stages > 1 ? 1 : gpt.n_layer; last <= gpt.n_layer - (stages - 1);
+                        for (int last = stages > 1 ? 0 : gpt.n_layer; last <= gpt.n_layer - (stages - 1);
                              last++) {
                                 int next = 0, max = 0, min = gpt.n_layer;
                                 for (int i = 0; i < stages; i++) {
                                         const struct stage stage = partition_split(&gpt, stages, last, i);
                                         assert_int_equal(stage.first_layer, next);
                                         assert_int_equal(partition_layer(&stage, 0), next);
-                                        assert_true(stage.layers >= 1);
                                         next += stage.layers;
                                         if (i == stages - 1)
                                                 break;
+                                        assert_true(stage.layers >= 1);
                                         max = stage.layers > max ? stage.layers : max;
                                         min = stage.layers < min ? stage.layers : min;
                                 }
@@ -197,7 +197,10 @@ static void the_balanced_split_has_the_shortest_longest_stage(void **state)
         static const char *const names[] = {"gpt2-124m", "gpt2-350m", "tiny"};
         const struct gpt gpt2 = preset("gpt2-124m");
         const struct work usual = {.micro_batch_size = 1, .seq_len = 256, .tp = 1};
-        assert_int_equal(workload_balanced(&gpt2, &usual, 2), 3); /* the head is worth 5.2 layers */
+        assert_int_equal(workload_balanced(&gpt2, &usual, 2, 1), 3); /* the head is worth 5.2 layers */
+        assert_int_equal(workload_balanced(&gpt2, &usual, 4, 1), 1);
+        assert_int_equal(workload_balanced(&gpt2, &usual, 4, 0),
+                         0); /* three of 4, and 5.2; not of 3.67 and 6.2 */
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
                 for (int choice = 0; choice < 8; choice++) {
                         const struct gpt gpt = preset(names[i]);
@@ -207,9 +210,10 @@ static void the_balanced_split_has_the_shortest_longest_stage(void **state)
                                                   .recompute = choice & 4 ? RECOMPUTE_FULL : RECOMPUTE_NONE,
                                                   .tp = 1};
                         for (int stages = 2; stages <= gpt.n_layer; stages++) {
-                                const int chosen = workload_balanced(&gpt, &work, stages);
+                                const int least = choice & 1;
+                                const int chosen = workload_balanced(&gpt, &work, stages, least);
                                 const double longest = longest_stage(&gpt, &work, stages, chosen);
-                                for (int last = 1; last <= gpt.n_layer - (stages - 1); last++)
+                                for (int last = least; last <= gpt.n_layer - (stages - 1); last++)
                                         if (longest > 1.01 * longest_stage(&gpt, &work, stages, last))
                                                 fail_msg("%s, %d stages: %d layers on the last are better "
                                                          "than %d",

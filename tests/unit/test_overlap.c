@@ -53,7 +53,7 @@ static void check_all(void check(struct lists *))
                 static const int company[][3] = {{2, 1, 1}, {4, 1, 1}, {2, 2, 1}, {2, 1, 2}, {2, 1, 3}};
                 const int model = i % MODELS, split = i / MODELS % 2, fused = i / MODELS / 2 % 2;
                 const enum recompute recompute = (enum recompute)(i / MODELS / 4 % RECOMPUTES);
-                const int *with = company[i / MODELS / 4 / RECOMPUTES], pieces = 2 + i % 7;
+                const int *with = company[i / MODELS / 4 / RECOMPUTES], pieces = 1 + i % 8;
                 struct gpt gpt;
                 struct rv_error_info err;
                 if (gpt_load(&gpt, presets[model], &err))

@@ -846,14 +846,15 @@ static struct kernel collective_kernel(const struct program *p, const struct ste
                                .k = p->tokens_once && sends_rows(step->kind) ? value->extent[2] : 0};
 }
 
-/* The value with the ends of experts that a step of their rows reads. */
-static int ends_of(const struct step *step)
+int program_step_experts(const struct program *p, const struct step *step)
 {
-        const struct kernel_operand *operands = kernel_descriptor(step->kind)->operands;
-        int i = 0;
-        while (operands[i].type != OPERAND_INDEX)
-                i++;
-        return step->view[i].value;
+        const struct kernel_descriptor *d = kernel_descriptor(step->kind);
+        const bool works = d->split == SPLIT_EXPERTS || step->kind == KERNEL_WEIGHTED_SWIGLU ||
+                           step->kind == KERNEL_WEIGHTED_SWIGLU_BACKWARD;
+        for (int i = 0; works && i < KERNEL_OPERANDS; i++)
+                if (d->operands[i].type == OPERAND_INDEX && step->view[i].value >= 0)
+                        return (int)p->values[step->view[i].value].extent[0];
+        return step->experts;
 }
 
 /* Whether a step adds to the gradient of a parameter. */
@@ -907,13 +908,9 @@ struct kernel program_kernel(const struct program *p, const struct step *step, e
         kernel.l = columns_with(p, step, EXTENT_ROWS_L);
         if (!a)
                 kernel.k += step->kind == KERNEL_EXPERT_ENDS ? p->expert_ranks : chosen_experts(p, step);
-        if (step->kind == KERNEL_WEIGHTED_SWIGLU || step->kind == KERNEL_WEIGHTED_SWIGLU_BACKWARD)
-                kernel.experts = (short)p->values[ends_of(step)].extent[0];
-        if (grouped_b || grouped_c) {
-                const struct view *stack = grouped_b ? grouped_b : grouped_c;
-                kernel.experts = (short)extent_of(p, &p->values[stack->value], stack->batch, rows);
+        kernel.experts = (short)program_step_experts(p, step);
+        if (grouped_b || grouped_c)
                 kernel.batch = 1;
-        }
         if (c && a && b) {
                 kernel.k = extent_of(p, &p->values[a->value], a->cols, rows);
                 kernel.transpose_a = is_transposed(a);

@@ -148,6 +148,8 @@ struct step {
         int unit;
         /* A collective that runs beside the steps behind it, up to the next collective or KERNEL_JOIN. */
         unsigned char beside;
+        /* What quantizes operands of a grouped product: the number of its experts; else 0. */
+        short experts;
         /* enum product_format: see struct kernel. */
         unsigned char format;
         /* In the order of the kind's descriptor. A collective has two: what it makes, and of what. */
@@ -362,6 +364,9 @@ static inline int64_t rows_before_piece(int64_t rows, int pieces, int piece)
         return piece * rows / pieces;
 }
 int64_t program_piece_row(const struct program *, int64_t rows, int piece);
+/* Returns the number of experts on whose rows a step works by their ends, as grouped products do; 0: on
+ * none's. */
+int program_step_experts(const struct program *, const struct step *);
 /* Whether a step gathers rows of tokens of which each shard has some. */
 bool program_gathers_rows(const struct program *, const struct step *);
 

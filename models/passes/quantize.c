@@ -154,7 +154,8 @@ static void quantize(struct quantizing *q, struct steps *to, const struct step *
         struct step made = {.kind = KERNEL_QUANTIZE,
                             .unit = step->unit,
                             .part = step->part,
-                            .format = (unsigned char)q->format};
+                            .format = (unsigned char)q->format,
+                            .experts = (short)program_step_experts(q->p, step)};
         x = lying(x);
         if (q->maxima)
                 made.view[SCALE] = find_scale(q, to, step, x);

@@ -86,7 +86,7 @@ static int price_as_framework(const struct pricing *pricing, struct price *price
 {
         const struct framework_cost cost = framework_cost(pricing->options->framework, &price->kernel);
         int rc = 0;
-        price->launches = !cost.instead + cost.launches;
+        price->launches = (cost.instead ? 0 : cost.own_launches) + cost.launches;
         if (cost.instead)
                 price->seconds = 0;
         if (cost.within_bytes > 0)

@@ -112,16 +112,20 @@ static int add_rule(const struct reader *r, struct framework_rule rule, const ch
 
 static int read_rule(const struct reader *r, const json_t *object)
 {
-        static const char *const keys[] = {"of",    "instead",    "accumulating", "launches", "elements",
-                                           "bytes", "kept_bytes", "held_bytes",   "width",    NULL};
+        static const char *const keys[] = {
+                "of",       "instead", "accumulating", "launches",   "launches_an_expert",
+                "elements", "bytes",   "kept_bytes",   "held_bytes", "width",
+                NULL};
         struct framework_rule rule = {.term = r->f->term_count, .launches = 1};
         const json_t *of = json_object_get(object, "of");
-        double launches = 1;
+        double launches = 1, an_expert = 0;
         int rc = check_keys(r, object, keys);
         if (rc == 0 && !json_is_array(of))
                 rc = wrong_term(r, "has a kernel without 'of', the list of the kinds that it is of");
         if (rc == 0)
                 rc = read_number(r, object, "launches", &launches);
+        if (rc == 0)
+                rc = read_number(r, object, "launches_an_expert", &an_expert);
         if (rc == 0)
                 rc = read_number(r, object, "elements", &rule.elements);
         if (rc == 0)
@@ -137,6 +141,7 @@ static int read_rule(const struct reader *r, const json_t *object)
         if (rc == 0)
                 rc = read_switch(r, object, "accumulating", &rule.accumulating);
         rule.launches = (int)fmin(launches, 1000);
+        rule.launches_an_expert = (int)fmin(an_expert, 1000);
         if (rc == 0 && rule.instead && rule.launches == 0)
                 rc = wrong_term(r, "is instead of a kernel, by no launch");
         for (size_t i = 0; rc == 0 && i < json_array_size(of); i++)
@@ -661,7 +666,7 @@ static double elements_of(const struct framework_rule *rule, const struct kernel
 
 struct framework_cost framework_cost(const struct framework *f, const struct kernel *k)
 {
-        struct framework_cost cost = {0};
+        struct framework_cost cost = {.own_launches = 1};
         for (int i = 0; f && i < f->rule_count; i++) {
                 const struct framework_rule *rule = &f->rules[i];
                 if (rule->kind != k->kind || !holds(f, rule->term) || (rule->accumulating && !k->accumulate))
@@ -670,6 +675,8 @@ struct framework_cost framework_cost(const struct framework *f, const struct ker
                                      (rule->elements * dtype_bytes((enum dtype)k->dtype) + rule->bytes);
                 cost.instead |= rule->instead;
                 cost.launches += rule->launches;
+                if (rule->launches_an_expert && k->experts)
+                        cost.own_launches = rule->launches_an_expert * k->experts;
                 *(rule->launches ? &cost.bytes : &cost.within_bytes) += bytes;
         }
         return cost;

@@ -34,6 +34,9 @@ struct framework_rule {
         bool accumulating;
         /* By how many launches; 0: within the kernel itself, whose bytes become more. */
         int launches;
+        /* By how many launches a kernel on the rows of experts is run itself, for each of these; 0: by one.
+         */
+        int launches_an_expert;
         /* Moved for each element of the kernel's matrix (batch x m x n; a flat array's m): elements of the
          * format of tensors, and bytes whatever that is. */
         double elements, bytes;
@@ -132,6 +135,7 @@ struct framework_cost {
         /* Bytes moved by the kernel itself beside its own, and by `launches` further kernels. */
         double within_bytes, bytes;
         int launches;
+        int own_launches; /* of the kernel itself, if it is run */
 };
 /* Returns it; zeros for no framework (NULL). */
 struct framework_cost framework_cost(const struct framework *framework, const struct kernel *kernel);

@@ -338,6 +338,29 @@ static void a_rule_for_kernels_that_accumulate_leaves_the_others_alone(void **st
         framework_free(&f);
 }
 
+static void products_of_experts_are_launched_one_by_one(void **state)
+{
+        (void)state;
+        struct framework f;
+        struct rv_error_info err;
+        const struct kernel grouped = {.kind = KERNEL_GROUPED_MATMUL,
+                                       .experts = 5,
+                                       .batch = 1,
+                                       .m = 3,
+                                       .n = 5},
+                            copy = {.kind = KERNEL_QUANTIZE, .batch = 1, .m = 3, .n = 5};
+        const char *path = write_framework(
+                "{\"name\": \"experts\", \"says\": \"It is.\", \"source\": \"a\", \"kernels\": [{\"of\": "
+                "[\"grouped_matmul\", \"quantize\"], \"launches\": 0, \"launches_an_expert\": 2}]}");
+        if (framework_load(&f, path, NULL, &err))
+                fail_msg("%s", err.sentence);
+        assert_int_equal(framework_cost(&f, &grouped).own_launches, 10);
+        assert_int_equal(framework_cost(&f, &grouped).launches, 0);
+        assert_int_equal(framework_cost(&f, &copy).own_launches, 1); /* of no experts' rows */
+        assert_int_equal(framework_cost(NULL, &grouped).own_launches, 1);
+        framework_free(&f);
+}
+
 static void figures_are_of_the_gpu_that_they_name(void **state)
 {
         (void)state;
@@ -452,6 +475,7 @@ int main(void)
                 cmocka_unit_test(kernels_instead_of_ours_take_its_place),
                 cmocka_unit_test(launches_of_a_framework_count_on_the_host),
                 cmocka_unit_test(a_rule_for_kernels_that_accumulate_leaves_the_others_alone),
+                cmocka_unit_test(products_of_experts_are_launched_one_by_one),
                 cmocka_unit_test(figures_are_of_the_gpu_that_they_name),
                 cmocka_unit_test(odd_products_take_what_they_take_without_tensor_cores),
                 cmocka_unit_test(masks_are_kept_by_every_micro_batch_under_way),

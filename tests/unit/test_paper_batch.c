@@ -161,7 +161,7 @@ static void hosts_that_are_behind_agree_with_simgrid(void **state)
                 o.sequence_parallel = plan % 3 > 0;
                 o.tp_overlap = plan % 3;
                 o.like = "megatron";
-                o.without = "power-h100";
+                o.without = "power-h100,host-h100";
                 if (framework_take(&frameworks[i], &o, &err))
                         fail_msg("%s", err.sentence);
                 frameworks[i].host_seconds = hosts[i % HOSTS];

@@ -138,8 +138,8 @@ static void grids_agree_with_simgrid(void **state)
 static void hosts_that_are_behind_agree_with_simgrid(void **state)
 {
         (void)state;
-        static const double hosts[] = {1e-6, 3e-5, 6e-5, 1e-4, 1e-3};
-        enum { HOSTS = sizeof hosts / sizeof *hosts, PLANS_OF_SHARDS = 6, RUNS = HOSTS * PLANS_OF_SHARDS };
+        static const double hosts[] = {1e-6, 6e-5, 1e-3};
+        enum { HOSTS = sizeof hosts / sizeof *hosts, PLANS_OF_SHARDS = 4, RUNS = HOSTS * PLANS_OF_SHARDS };
         struct candidate candidates[RUNS];
         const struct candidate *list[RUNS];
         struct machine machines[RUNS];
@@ -186,7 +186,7 @@ static void hosts_that_are_behind_agree_with_simgrid(void **state)
         for (int i = 0; i < RUNS; i++) {
                 assert_true(i % HOSTS == 0 || seconds[i] >= seconds[i - 1]);
                 if (i % HOSTS == HOSTS - 1 && !(seconds[i] > 5 * seconds[i - 1]))
-                        fail_msg("plan %d: %g s, and %g with ten times as long a launch", i / HOSTS,
+                        fail_msg("plan %d: %g s, and %g with a launch that is many times as long", i / HOSTS,
                                  seconds[i - 1], seconds[i]);
                 machine_close(&machines[i]);
                 framework_free(&frameworks[i]);

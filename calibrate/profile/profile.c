@@ -1460,9 +1460,14 @@ static bool halves_are_known(const struct profile_load *load, const struct kerne
         const bool passes = kernel->kind == KERNEL_SQUARED_NORM || kernel->kind == KERNEL_CLEAR ||
                             kernel->kind == KERNEL_RESIDUAL;
         struct kernel halves = *kernel;
+        bool found = false;
         halves.m *= 2;
-        halves.dtype = DTYPE_BF16;
-        return passes && kernel->dtype == DTYPE_FP32 && is_known(load, &halves, fits_only, known);
+        for (int dtype = DTYPE_FP16; passes && kernel->dtype == DTYPE_FP32 && !found && dtype <= DTYPE_BF16;
+             dtype++) {
+                halves.dtype = (unsigned char)dtype;
+                found = is_known(load, &halves, fits_only, known);
+        }
+        return found;
 }
 
 static bool find_price(const struct profile_load *load, const struct kernel *kernel, bool fits_only,

@@ -311,7 +311,8 @@ static int price_parts(struct pricing *pricing, const struct kernel *kernels, in
                 }
                 part_seconds[i] = start + (by_host ? launched * host : part_seconds[i]);
                 if (launched_seconds) /* and the collective behind it */
-                        launched_seconds[i] = pass->all_launched_seconds += (launched + (i < part)) * host;
+                        launched_seconds[i] =
+                                (i ? launched_seconds[i - 1] : 0) + (launched + (i < part)) * host;
         }
         return 0;
 }
@@ -885,7 +886,8 @@ static double gradient_seconds(const struct price_list *list, int stage, const s
 
 double price_pass_seconds(const struct price_pass *pass, double between)
 {
-        return fmax(pass->seconds + between, pass->all_launched_seconds);
+        const double launched = pass->launched_seconds ? pass->launched_seconds[pass->parts - 1] : 0;
+        return fmax(pass->seconds + between, launched);
 }
 
 double price_launched(const struct price_list *list, int stage, const struct op *op)

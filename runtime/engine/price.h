@@ -29,10 +29,9 @@ struct price_pass {
         int parts;
         const double *part_seconds; /* [parts] */
         /* Where the host launches on while collectives go on (price_basis.host_ahead): how long after the
-         * pass's beginning it has launched each part [parts], and all of them. NULL, 0: it never is behind.
-         */
+         * pass's beginning it has launched each part [parts], the last of them with all. NULL: it never is
+         * behind. */
         const double *launched_seconds;
-        double all_launched_seconds;
         /* [parts - 1]: the collective behind each part but the last, of shards or of spread experts. */
         const struct kernel *collectives;
         /* [parts]: what of a part's seconds are kernels on the rows of experts, with even shares of these;

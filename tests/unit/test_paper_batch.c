@@ -78,6 +78,33 @@ static void paper_agrees_with_simgrid(void **state)
         free(jobs.list);
 }
 
+/* Runs plans in SimGrid, and on paper, which must agree to a thousandth; seconds[number] are those simulated.
+ */
+static void run_in_both(const struct candidate *candidates, int count, double *seconds)
+{
+        enum { MORE_THAN_ANY = 64 };
+        const struct candidate *list[MORE_THAN_ANY];
+        struct jobs jobs = {.tokens = 300e9};
+        struct rv_error_info err;
+        assert_in_range(count, 1, MORE_THAN_ANY);
+        for (int i = 0; i < count; i++)
+                list[i] = &candidates[i];
+        assert_int_equal(jobs_add(&jobs, list, count, &err), 0);
+        assert_int_equal(jobs_run(&jobs, 0, 1, 2, nothing, NULL, &err), 0);
+        for (int i = 0; i < count; i++) {
+                const struct candidate *c = jobs.list[i].candidate;
+                const double simulated = jobs.list[i].outcome.figures.median,
+                             found = paper_batch_seconds(c->machine, &c->options);
+                char text[512];
+                seconds[c->number] = simulated;
+                plans_describe(&c->options, text, sizeof text);
+                if (jobs.list[i].outcome.state != OUTCOME_DONE || !(fabs(found / simulated - 1) < 1e-3))
+                        fail_msg("run %d, %s: %.6g s simulated, %.6g s on paper", c->number, text, simulated,
+                                 found);
+        }
+        free(jobs.list);
+}
+
 /* Collectives of a grid take turns on the links inside nodes, and on those between them. */
 static void grids_agree_with_simgrid(void **state)
 {
@@ -89,9 +116,7 @@ static void grids_agree_with_simgrid(void **state)
                 RUNS = GRIDS * OVERLAPS
         };
         struct candidate candidates[RUNS];
-        const struct candidate *list[RUNS];
         struct machine machines[RUNS];
-        struct jobs jobs = {.tokens = 300e9};
         struct rv_error_info err;
         for (int i = 0; i < RUNS; i++) {
                 struct options o;
@@ -112,25 +137,13 @@ static void grids_agree_with_simgrid(void **state)
                     options_resolve(&o, (int)options_ranks(&o), &err))
                         fail_msg("%s", err.sentence);
                 candidates[i] = (struct candidate){.options = o, .machine = &machines[i], .number = i};
-                list[i] = &candidates[i];
         }
-        assert_int_equal(jobs_add(&jobs, list, RUNS, &err), 0);
-        assert_int_equal(jobs_run(&jobs, 0, 1, 2, nothing, NULL, &err), 0);
         double seconds[RUNS];
-        for (int i = 0; i < RUNS; i++) {
-                const int number = jobs.list[i].candidate->number;
-                const double simulated = jobs.list[i].outcome.figures.median,
-                             found = paper_batch_seconds(&machines[number], &candidates[number].options);
-                seconds[number] = simulated;
-                if (jobs.list[i].outcome.state != OUTCOME_DONE || !(fabs(found / simulated - 1) < 1e-3))
-                        fail_msg("--tp %s, overlap %d: %.6g s simulated, %.6g s on paper",
-                                 grids[number / OVERLAPS], number % OVERLAPS, simulated, found);
-        }
+        run_in_both(candidates, RUNS, seconds);
         for (int i = 0; i < RUNS; i++) {
                 assert_true(i % OVERLAPS == 0 || seconds[i] <= seconds[i - 1]);
                 machine_close(&machines[i]);
         }
-        free(jobs.list);
 }
 
 /* A host that launches kernel by kernel and goes on while shards gather and sum: what a kernel of its takes
@@ -141,10 +154,8 @@ static void hosts_that_are_behind_agree_with_simgrid(void **state)
         static const double hosts[] = {1e-6, 6e-5, 1e-3};
         enum { HOSTS = sizeof hosts / sizeof *hosts, PLANS_OF_SHARDS = 4, RUNS = HOSTS * PLANS_OF_SHARDS };
         struct candidate candidates[RUNS];
-        const struct candidate *list[RUNS];
         struct machine machines[RUNS];
         struct framework frameworks[RUNS];
-        struct jobs jobs = {.tokens = 300e9};
         struct rv_error_info err;
         for (int i = 0; i < RUNS; i++) {
                 const int plan = i / HOSTS;
@@ -169,20 +180,9 @@ static void hosts_that_are_behind_agree_with_simgrid(void **state)
                     options_resolve(&o, (int)options_ranks(&o), &err))
                         fail_msg("%s", err.sentence);
                 candidates[i] = (struct candidate){.options = o, .machine = &machines[i], .number = i};
-                list[i] = &candidates[i];
         }
-        assert_int_equal(jobs_add(&jobs, list, RUNS, &err), 0);
-        assert_int_equal(jobs_run(&jobs, 0, 1, 2, nothing, NULL, &err), 0);
         double seconds[RUNS];
-        for (int i = 0; i < RUNS; i++) {
-                const int number = jobs.list[i].candidate->number;
-                const double simulated = jobs.list[i].outcome.figures.median,
-                             found = paper_batch_seconds(&machines[number], &candidates[number].options);
-                seconds[number] = simulated;
-                if (jobs.list[i].outcome.state != OUTCOME_DONE || !(fabs(found / simulated - 1) < 1e-3))
-                        fail_msg("plan %d, %g s a kernel: %.6g s simulated, %.6g s on paper", number / HOSTS,
-                                 hosts[number % HOSTS], simulated, found);
-        }
+        run_in_both(candidates, RUNS, seconds);
         for (int i = 0; i < RUNS; i++) {
                 assert_true(i % HOSTS == 0 || seconds[i] >= seconds[i - 1]);
                 if (i % HOSTS == HOSTS - 1 && !(seconds[i] > 5 * seconds[i - 1]))
@@ -191,7 +191,6 @@ static void hosts_that_are_behind_agree_with_simgrid(void **state)
                 machine_close(&machines[i]);
                 framework_free(&frameworks[i]);
         }
-        free(jobs.list);
 }
 
 /* Few micro-batches stand for many, over links of any speed: nearly always to all digits, and never 2 % off.

@@ -51,6 +51,16 @@ static void random_plan(struct bench *bench, uint64_t *random)
                 fail_msg("%s", err.sentence);
 }
 
+/* With the first random plan that has shards. */
+static void open_with_shards(struct bench *bench)
+{
+        uint64_t random = SEED;
+        open_bench(bench);
+        do
+                random_plan(bench, &random);
+        while (bench->options.tp == 1);
+}
+
 static double kernel_seconds(const struct kernel *kernel)
 {
         return 1e-6 * (1 + kernel->kind);
@@ -172,11 +182,7 @@ static void parts_that_the_host_holds_up_take_what_it_takes_to_launch_them(void 
         const double host = 1e-3;
         struct bench bench;
         struct price_list list;
-        uint64_t random = SEED;
-        open_bench(&bench);
-        do
-                random_plan(&bench, &random);
-        while (bench.options.tp == 1);
+        open_with_shards(&bench);
         bench.host_seconds = host;
         price(&bench, &list);
         const struct price_pass *pass = &list.stages[0].forward;
@@ -199,11 +205,7 @@ static void a_host_that_launches_on_holds_up_a_pass_as_a_whole(void **state)
         const double host = 1e-3;
         struct bench bench;
         struct price_list waits, list;
-        uint64_t random = SEED;
-        open_bench(&bench);
-        do
-                random_plan(&bench, &random);
-        while (bench.options.tp == 1);
+        open_with_shards(&bench);
         bench.host_seconds = host;
         price(&bench, &waits);
         bench.host_ahead = true;

@@ -48,10 +48,12 @@ def find(tables, gpu, run):
     return None, None
 
 
-# What is fitted: its key, the name of its term and the sentence, between what values, and whether more of it makes a run faster.
-RATE = ("sustained_rate", "power", "Power limits products in a run on {}s to this part of the peak.", 0.1, 1.0, True)
+# What is fitted: its key, the name of its term and the sentence, between what values, and whether more of it makes a run faster; what else
+# the term says.
+RATE = ("sustained_rate", "power", "Power limits products in a run on {}s to this part of the peak.", 0.1, 1.0, True, {})
 HOST = ("host_seconds_a_kernel", "host", "Beside {}s the host needs so long for each kernel, with the Python around it: where kernels are shorter, "
-        "it is what a pass takes.", 7e-6, 1e-3, False)
+        "it is what a pass takes.", 7e-6, 1e-3, False,
+        {"assumption": "its error, 5 %: that of the one run, and operators that are not alike", "host_error": 0.05})
 
 
 def write(path, gpu, what, value, fitted_on):
@@ -62,7 +64,7 @@ def write(path, gpu, what, value, fitted_on):
     name = f"{name}-{gpu.lower()}"
     terms = [term for term in document["terms"] if term["name"] != name]
     if value:
-        terms.append({"name": name, "says": says.format(gpu), "fitted_on": fitted_on, "gpu": gpu, key: float(f"{value:.4g}")})
+        terms.append({"name": name, "says": says.format(gpu), "fitted_on": fitted_on, "gpu": gpu, key: float(f"{value:.4g}"), **what[-1]})
     document["terms"] = terms
     with open(path, "w") as file:
         json.dump(document, file, indent=2, ensure_ascii=False)
@@ -88,7 +90,7 @@ def fit(tables, framework, gpu, run, folder, what):
         writer = csv.DictWriter(file, header)
         writer.writeheader()
         writer.writerow(row)
-    *_, low, high, faster = what
+    *_, low, high, faster, _ = what
     write(path, gpu, what, None, "")
     free, fitted_on = predict(table, folder)
     source = row.get("source", "The Ultra-Scale Playbook").split("/")[0]

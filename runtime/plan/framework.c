@@ -217,18 +217,18 @@ static int read_flags(const struct reader *r, const json_t *term)
         return 0;
 }
 
-static int read_launches(const struct reader *r, const json_t *term)
+/* Switches that say how launches and updates are done. */
+static int read_switches(const struct reader *r, const json_t *term)
 {
         struct framework *f = r->f;
-        bool eager;
-        if (read_switch(r, term, "eager", &eager))
+        bool eager, broadcasts;
+        if (read_switch(r, term, "eager", &eager) || read_switch(r, term, "broadcasts", &broadcasts))
                 return r->err->code;
         if (eager)
                 f->eager_term = f->term_count;
-        if (!json_object_get(term, "host_seconds_a_kernel") || json_object_get(term, "gpu"))
-                return 0; /* or of one GPU's hosts: read_figure */
-        f->host_term = f->term_count;
-        return read_number(r, term, "host_seconds_a_kernel", &f->host_seconds);
+        if (broadcasts)
+                f->broadcast_term = f->term_count;
+        return 0;
 }
 
 static const char *const value_names[FRAMEWORK_VALUES] = {
@@ -236,24 +236,35 @@ static const char *const value_names[FRAMEWORK_VALUES] = {
         [FRAMEWORK_HOST_SECONDS_A_STEP] = "host_seconds_a_step",
         [FRAMEWORK_HOST_SECONDS_A_KERNEL] = "host_seconds_a_kernel",
         [FRAMEWORK_UNALIGNED_FLOPS_PER_SECOND] = "unaligned_flops_per_second",
+        [FRAMEWORK_ATTENTION_FLOPS_PER_SECOND] = "attention_flops_per_second",
+        [FRAMEWORK_ATTENTION_BACKWARD_FLOPS_PER_SECOND] = "attention_backward_flops_per_second",
+        [FRAMEWORK_HOST_ERROR] = "host_error",
+        [FRAMEWORK_RUN_ERROR] = "run_error",
 };
 
+/* Whether a figure may be of all GPUs. */
+static bool is_of_all(enum framework_value which)
+{
+        return which == FRAMEWORK_HOST_SECONDS_A_KERNEL || which == FRAMEWORK_HOST_ERROR ||
+               which == FRAMEWORK_RUN_ERROR;
+}
+
+/* Figures are of a GPU, or of all. */
 static int read_figure(const struct reader *r, const json_t *term)
 {
         struct framework *f = r->f;
         const char *gpu = json_string_value(json_object_get(term, "gpu"));
         struct framework_figure figure = {.term = f->term_count, .gpu = gpu};
-        bool any = false;
         int rc = 0;
+        bool said = false, of_all = true;
         for (int i = 0; rc == 0 && i < FRAMEWORK_VALUES; i++) {
-                if (i == FRAMEWORK_HOST_SECONDS_A_KERNEL && !gpu)
-                        continue; /* of all GPUs: read_launches */
                 rc = read_number(r, term, value_names[i], &figure.values[i]);
-                any |= figure.values[i] > 0;
+                said |= figure.values[i] > 0;
+                of_all &= figure.values[i] == 0 || is_of_all((enum framework_value)i);
         }
-        if (rc || (!any && !gpu))
+        if (rc || (!said && !gpu))
                 return rc;
-        if (!any || !gpu)
+        if (!said || !(gpu || of_all))
                 return wrong_term(r, "must say of which 'gpu' a figure is, and which figure");
         if (f->figure_count == FRAMEWORK_FIGURES)
                 return wrong_term(r, "has more figures than there is room for");
@@ -290,6 +301,11 @@ static int read_term(struct reader *r, const json_t *term)
                                            "sustained_rate",
                                            "host_seconds_a_step",
                                            "unaligned_flops_per_second",
+                                           "attention_flops_per_second",
+                                           "attention_backward_flops_per_second",
+                                           "host_error",
+                                           "run_error",
+                                           "broadcasts",
                                            "when",
                                            NULL};
         struct framework *f = r->f;
@@ -314,7 +330,7 @@ static int read_term(struct reader *r, const json_t *term)
         if (rc == 0)
                 rc = read_rules(r, term);
         if (rc == 0)
-                rc = read_launches(r, term);
+                rc = read_switches(r, term);
         if (rc == 0)
                 rc = read_figure(r, term);
         f->terms[f->term_count++].name = r->term;
@@ -417,18 +433,6 @@ static const json_t *term_named(const json_t *terms, const char *name)
         return NULL;
 }
 
-/* Each word of "without" names a term of the other framework. */
-static int check_without(const struct reader *r, const json_t *without, const json_t *theirs)
-{
-        if (without && !json_is_array(without))
-                return wrong(r, "without",
-                             "'without' is a list of terms of the framework that this one is like");
-        for (size_t i = 0; i < json_array_size(without); i++)
-                if (!term_named(theirs, json_string_value(json_array_get(without, i))))
-                        return wrong(r, "without", "'without' names a term that the other framework has not");
-        return 0;
-}
-
 /* The other's terms, each with what is said of it here, and then those that are here alone. */
 static json_t *merge(const json_t *theirs, const json_t *own, const json_t *without)
 {
@@ -452,30 +456,66 @@ static json_t *merge(const json_t *theirs, const json_t *own, const json_t *with
         return terms;
 }
 
+/* Each word of "without" names a term that one of the others has. */
+static int check_without(const struct reader *r, const json_t *without, const json_t *left_out)
+{
+        if (without && !json_is_array(without))
+                return wrong(r, "without",
+                             "'without' is a list of terms of the framework that this one is like");
+        for (size_t i = 0; i < json_array_size(without); i++)
+                if (!has_word(left_out, json_string_value(json_array_get(without, i))))
+                        return wrong(r, "without", "'without' names a term that the other framework has not");
+        return 0;
+}
+
+static int take_base(struct framework *f, int depth, struct rv_error_info *err);
+
+/* Puts the terms of the framework `name` before those that are there. `names` gets the names of its own. */
+static int take_one(struct framework *f, const char *name, int depth, json_t *names,
+                    struct rv_error_info *err)
+{
+        struct framework base = {0};
+        int rc = open_document(&base, name, err);
+        if (rc == 0)
+                rc = take_base(&base, depth + 1, err);
+        if (rc == 0) {
+                const json_t *theirs = json_object_get(base.document, "terms");
+                for (size_t i = 0; i < json_array_size(theirs); i++)
+                        json_array_append(names, json_object_get(json_array_get(theirs, i), "name"));
+                json_object_set_new(f->document, "terms",
+                                    merge(theirs, json_object_get(f->document, "terms"),
+                                          json_object_get(f->document, "without")));
+        }
+        json_decref(base.document);
+        return rc;
+}
+
+/* "like" is one name or a list of names, of which the later ones say more. */
 static int take_base(struct framework *f, int depth, struct rv_error_info *err)
 {
         enum { DEEPEST = 4 };
         const struct reader r = {.f = f, .err = err};
-        const json_t *like = json_object_get(f->document, "like"),
-                     *own = json_object_get(f->document, "terms"),
+        const json_t *own = json_object_get(f->document, "terms"),
                      *without = json_object_get(f->document, "without");
+        json_t *like = json_object_get(f->document, "like");
         if (!like)
                 return without ? wrong(&r, "without", "'without' goes with 'like'") : 0;
-        if (!json_is_string(like) || depth == DEEPEST || (own && !json_is_array(own)))
-                return wrong(
+        json_t *likes = json_is_array(like) ? json_incref(like) : json_pack("[O]", like),
+               *names = json_array();
+        int rc = own && !json_is_array(own) ? 1 : 0;
+        for (size_t i = 0; i < json_array_size(likes); i++)
+                rc |= !json_is_string(json_array_get(likes, i));
+        if (rc || depth == DEEPEST || json_array_size(likes) == 0)
+                rc = wrong(
                         &r, "like",
                         "'like' is the name of a framework that is not like this one, whose terms this one "
-                        "has too");
-        struct framework base = {0};
-        int rc = open_document(&base, json_string_value(like), err);
+                        "has too, or a list of such names");
+        for (size_t i = json_array_size(likes); rc == 0 && i-- > 0;)
+                rc = take_one(f, json_string_value(json_array_get(likes, i)), depth, names, err);
         if (rc == 0)
-                rc = take_base(&base, depth + 1, err);
-        const json_t *theirs = rc == 0 ? json_object_get(base.document, "terms") : NULL;
-        if (rc == 0)
-                rc = check_without(&r, without, theirs);
-        if (rc == 0)
-                json_object_set_new(f->document, "terms", merge(theirs, own, without));
-        json_decref(base.document);
+                rc = check_without(&r, without, names);
+        json_decref(likes);
+        json_decref(names);
         return rc;
 }
 
@@ -483,7 +523,7 @@ static int take_base(struct framework *f, int depth, struct rv_error_info *err)
 
 static bool term_prices(const struct framework *f, int term)
 {
-        bool prices = f->host_term == term || f->eager_term == term;
+        bool prices = f->eager_term == term || f->broadcast_term == term;
         for (int i = 0; i < f->rule_count; i++)
                 prices |= f->rules[i].term == term;
         for (int i = 0; i < f->figure_count; i++)
@@ -522,7 +562,7 @@ static int leave_all_out(struct framework *f, const char *without, struct rv_err
 
 int framework_load(struct framework *f, const char *name, const char *without, struct rv_error_info *err)
 {
-        *f = (struct framework){.host_term = -1, .eager_term = -1};
+        *f = (struct framework){.eager_term = -1, .broadcast_term = -1};
         int rc = open_document(f, name, err);
         if (rc == 0)
                 rc = take_base(f, 0, err);
@@ -682,14 +722,13 @@ struct framework_cost framework_cost(const struct framework *f, const struct ker
         return cost;
 }
 
-/* The last that says it, so that a later term is of a more special GPU. */
-static double figure_of(const struct framework *f, const char *device, enum framework_value which,
-                        double nothing)
+/* The last that says it, so that a later term is of a more special GPU; 0: none does. */
+static double figure_of(const struct framework *f, const char *device, enum framework_value which)
 {
-        double figure = nothing;
+        double figure = 0;
         for (int i = 0; f && i < f->figure_count; i++) {
                 const struct framework_figure *has = &f->figures[i];
-                if (has->values[which] > 0 && holds(f, has->term) && strstr(device, has->gpu))
+                if (has->values[which] > 0 && holds(f, has->term) && (!has->gpu || strstr(device, has->gpu)))
                         figure = has->values[which];
         }
         return figure;
@@ -698,13 +737,12 @@ static double figure_of(const struct framework *f, const char *device, enum fram
 double framework_host_seconds(const struct framework *f, const char *device, bool *eager)
 {
         *eager = f && holds(f, f->eager_term);
-        return figure_of(f, device, FRAMEWORK_HOST_SECONDS_A_KERNEL,
-                         f && holds(f, f->host_term) ? f->host_seconds : 0);
+        return figure_of(f, device, FRAMEWORK_HOST_SECONDS_A_KERNEL);
 }
 
 double framework_sustained_rate(const struct framework *f, const char *device)
 {
-        return figure_of(f, device, FRAMEWORK_SUSTAINED_RATE, 0);
+        return figure_of(f, device, FRAMEWORK_SUSTAINED_RATE);
 }
 
 bool framework_fitted_on(const struct framework *f, const char *device, const char *run)
@@ -714,16 +752,42 @@ bool framework_fitted_on(const struct framework *f, const char *device, const ch
                 const struct framework_figure *has = &f->figures[i];
                 const char *on = json_string_value(
                         json_object_get(json_array_get(terms, (size_t)has->term), "fitted_on"));
-                if (on && holds(f, has->term) && strstr(device, has->gpu) &&
+                if (on && holds(f, has->term) && has->gpu && strstr(device, has->gpu) &&
                     strncmp(on, run, strlen(run)) == 0)
                         return true;
         }
         return false;
 }
 
+double framework_host_error(const struct framework *f, const char *device)
+{
+        return figure_of(f, device, FRAMEWORK_HOST_ERROR);
+}
+
+double framework_run_error(const struct framework *f, const char *device)
+{
+        return figure_of(f, device, FRAMEWORK_RUN_ERROR);
+}
+
 double framework_host_step(const struct framework *f, const char *device)
 {
-        return figure_of(f, device, FRAMEWORK_HOST_SECONDS_A_STEP, 0);
+        return figure_of(f, device, FRAMEWORK_HOST_SECONDS_A_STEP);
+}
+
+/* Whole tensors belong to replicas, so there are no more owners than tensors. */
+int framework_broadcasts(const struct options *o)
+{
+        int most = 0;
+        if (!o->framework || !holds(o->framework, o->framework->broadcast_term) || o->zero != 1)
+                return 0;
+        for (int i = 0; i < o->pp; i++) {
+                const struct stage stage = options_stage(o, i);
+                const int tensors = partition_tensors(&o->gpt, &stage, NULL);
+                most = tensors > most ? tensors : most;
+        }
+        const struct plan plan = options_plan(o, false);
+        const int owners = plan_share_ranks(&plan);
+        return owners < most ? owners : most;
 }
 
 static bool is_aligned(const struct kernel *k)
@@ -732,11 +796,28 @@ static bool is_aligned(const struct kernel *k)
         return k->m % ALIGNED == 0 && k->n % ALIGNED == 0 && k->k % ALIGNED == 0;
 }
 
+/* Which figure says how fast a kernel is at most; FRAMEWORK_VALUES: none does. */
+static enum framework_value limit_of(const struct kernel *k)
+{
+        switch (k->kind) {
+        case KERNEL_ATTENTION:
+        case KERNEL_CONTEXT_ATTENTION:
+                return FRAMEWORK_ATTENTION_FLOPS_PER_SECOND;
+        case KERNEL_ATTENTION_BACKWARD:
+        case KERNEL_CONTEXT_ATTENTION_BACKWARD:
+                return FRAMEWORK_ATTENTION_BACKWARD_FLOPS_PER_SECOND;
+        default:
+                return kernel_descriptor(k->kind)->products > 0 && k->dtype != DTYPE_FP32 && !is_aligned(k)
+                               ? FRAMEWORK_UNALIGNED_FLOPS_PER_SECOND
+                               : FRAMEWORK_VALUES;
+        }
+}
+
 double framework_least_seconds(const struct framework *f, const char *device, const struct kernel *k)
 {
-        const double rate = f ? figure_of(f, device, FRAMEWORK_UNALIGNED_FLOPS_PER_SECOND, 0) : 0;
-        const bool product = kernel_descriptor(k->kind)->products > 0;
-        return rate > 0 && product && k->dtype != DTYPE_FP32 && !is_aligned(k) ? kernel_flops(k) / rate : 0;
+        const enum framework_value limit = limit_of(k);
+        const double rate = limit < FRAMEWORK_VALUES ? figure_of(f, device, limit) : 0;
+        return rate > 0 ? kernel_flops(k) / rate : 0;
 }
 
 /* ---- memory ---- */

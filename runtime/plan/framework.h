@@ -47,13 +47,19 @@ struct framework_rule {
         double kept_bytes, held_bytes;
 };
 
-/* Figures of a kind of GPU. The last is what products reach at most if a side of one of their matrices is no
- * multiple of 8. */
+/* Figures of a kind of GPU. What products reach at most if a side of one of their matrices is no multiple of
+ * 8, and what the framework's attention does, forward and backward, are in floating-point operations a second
+ * (kernel_flops). The errors are relative standard errors: of what a launch costs the host, and of a batch
+ * between runs of one plan. */
 enum framework_value {
         FRAMEWORK_SUSTAINED_RATE,
         FRAMEWORK_HOST_SECONDS_A_STEP,
         FRAMEWORK_HOST_SECONDS_A_KERNEL,
         FRAMEWORK_UNALIGNED_FLOPS_PER_SECOND,
+        FRAMEWORK_ATTENTION_FLOPS_PER_SECOND,
+        FRAMEWORK_ATTENTION_BACKWARD_FLOPS_PER_SECOND,
+        FRAMEWORK_HOST_ERROR,
+        FRAMEWORK_RUN_ERROR,
         FRAMEWORK_VALUES
 };
 
@@ -81,14 +87,13 @@ struct framework {
                 } whens[FRAMEWORK_WHENS];
         } flags[FRAMEWORK_FLAGS];
         int flag_count;
-        /* Seconds that the host needs to launch a kernel, and whether passes are launched kernel by kernel
-         * and not as graphs; of which terms these are. */
-        double host_seconds;
-        int host_term, eager_term; /* -1: no term says it */
+        /* Of which terms it is that passes are launched kernel by kernel and not as graphs, and that updated
+         * parameters are broadcast (framework_broadcasts); -1: no term says it. */
+        int eager_term, broadcast_term;
         /* What was fitted or cited for a kind of GPU, whose profile's device has `gpu` in its name. */
         struct framework_figure {
                 int term;
-                const char *gpu;                 /* of the document */
+                const char *gpu;                 /* of the document; NULL: of all */
                 double values[FRAMEWORK_VALUES]; /* 0: not said */
         } figures[FRAMEWORK_FIGURES];
         int figure_count;
@@ -144,14 +149,27 @@ struct framework_cost framework_cost(const struct framework *framework, const st
  * `eager` becomes whether passes are launched kernel by kernel. */
 double framework_host_seconds(const struct framework *framework, const char *device, bool *eager);
 
-/* Return the figures of a device by its name: the part of the peak's rate that products reach in a
- * training at most, as power allows (0: nothing is said); seconds that the host adds to every batch; and the
- * seconds that a product takes at least, because it is not of multiples of 8 (0: it is, or nothing is said).
- */
+/* Returns the part of the peak's rate that products on a device, by its name, reach in a training at most, as
+ * power allows; 0: nothing is said. */
 double framework_sustained_rate(const struct framework *framework, const char *device);
+
 /* Whether a figure of a device was fitted on a run: its "fitted_on" begins with these words. */
 bool framework_fitted_on(const struct framework *framework, const char *device, const char *run);
+
+/* Return the relative standard errors of framework_host_seconds, and of the time of a batch between runs of
+ * one plan, which no price explains; 0: nothing is said. */
+double framework_host_error(const struct framework *framework, const char *device);
+double framework_run_error(const struct framework *framework, const char *device);
+
+/* Returns the seconds that the host of a device adds to every batch. */
 double framework_host_step(const struct framework *framework, const char *device);
+
+/* Returns how many broadcasts of updated parameters follow an update of a plan, one for each replica that
+ * owns tensors (--zero 1); 0 if its framework gathers them at once. */
+int framework_broadcasts(const struct options *options);
+
+/* Returns the seconds that a kernel takes at least: a product because it is not of multiples of 8, attention
+ * because the framework's is no faster (0: it is neither, or nothing is said). */
 double framework_least_seconds(const struct framework *framework, const char *device,
                                const struct kernel *kernel);
 

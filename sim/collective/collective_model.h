@@ -108,6 +108,10 @@ double collective_estimate(const struct collective_shape *shape, const struct co
 double collective_seconds(const struct platform *platform, const struct collective_group *group,
                           enum collective_kind kind, int64_t bytes, enum dtype dtype);
 
+/* Returns the seconds from the first part of a large broadcast, round a ring of all members, to the last
+ * member: a step for each of them, by NCCL's protocol for much data where the library is NCCL. */
+double collective_ring_fill(const struct platform *platform, const struct collective_shape *shape);
+
 /* An exchange (COLLECTIVE_ALL_TO_ALL): every member sends a part of its buffer to each other at once. Seconds
  * before its messages, and bytes on the links for each byte of a part that goes to a member of the same node,
  * or to another node. */

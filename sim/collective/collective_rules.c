@@ -239,6 +239,18 @@ struct collective_costs collective_choose(const struct platform *p, const struct
         return costs;
 }
 
+/* As many of a ring's steps leave a node as there are nodes. */
+double collective_ring_fill(const struct platform *p, const struct collective_shape *shape)
+{
+        const struct collective_protocol *simple = &p->collectives.protocols[COLLECTIVE_PROTOCOLS - 1];
+        const bool nccl = p->collectives.library == LIBRARY_NCCL;
+        const double plain = p->collective_latency_seconds;
+        const double near = nccl ? simple->near_step_seconds : plain + shape->near_seconds;
+        const double far = nccl ? simple->far_step_seconds : plain + shape->far_seconds;
+        const int leaving = shape->nodes > 1 ? shape->nodes : 0;
+        return near * (shape->size - leaving) + far * leaving;
+}
+
 struct collective_exchange collective_library_exchange(const struct platform *p,
                                                        const struct collective_shape *shape, int64_t bytes,
                                                        enum dtype dtype)

@@ -84,7 +84,9 @@ static int price_kind(const struct kind *kind, const struct options *options, st
                       struct rv_error_info *err)
 {
         bool eager;
-        const double host = framework_host_seconds(options->framework, kind->profile->device.name, &eager);
+        double host = framework_host_seconds(options->framework, kind->profile->device.name, &eager);
+        if (kind->nudge && host > 0)
+                host *= kind->nudge->factor(kind->nudge->context, PRICE_HOST, NULL, 0);
         const struct profile_launch *pass =
                 kind->machine->no_graphs || eager ? &kind->load->launch : &kind->load->graph;
         const double pass_host = pass == &kind->load->launch ? host : 0;

@@ -10,9 +10,11 @@
 #include "runtime/engine/price.h"
 
 /* Which kind of price is meant. */
-enum price_of { PRICE_KERNEL, PRICE_MESSAGE, PRICE_ALLREDUCE, PRICE_TENSOR, PRICE_COPY };
+/* Which kind of price is meant; PRICE_HOST is what a launch costs the host of the plan's framework. */
+enum price_of { PRICE_KERNEL, PRICE_MESSAGE, PRICE_ALLREDUCE, PRICE_TENSOR, PRICE_COPY, PRICE_HOST };
 /* Changes that are tried out on prices: factor() returns what a price is multiplied by. `kernel` is NULL
- * unless it is the price of a kernel; `bytes` are 0 for kernels and collectives of shards. */
+ * unless it is the price of a kernel; `bytes` are 0 for kernels, launches and collectives of
+ * shards. */
 struct price_nudge {
         double (*factor)(void *context, enum price_of price, const struct kernel *kernel, int64_t bytes);
         void *context;
@@ -31,9 +33,9 @@ struct costs {
 };
 
 /* Prices a resolved plan. `options` and `machine` stay the caller's and must live until costs_close. `nudge`
- * changes the prices of kernels; NULL means no change. `workloads` keeps workloads between plans of the same
- * model (price.h); it may be NULL. RV_EINPUT names the kernel or line that the profile lacks, or says that
- * its figures seem to be in another unit. The caller calls costs_close, after an error too. */
+ * changes the prices of kernels and launches; NULL means no change. `workloads` keeps workloads between plans
+ * of the same model (price.h); it may be NULL. RV_EINPUT names the kernel or line that the profile lacks, or
+ * says that its figures seem to be in another unit. The caller calls costs_close, after an error too. */
 int costs_open(struct costs *costs, const struct options *options, const struct machine *machine,
                const struct price_nudge *nudge, struct workloads *workloads, struct rv_error_info *err);
 void costs_close(struct costs *costs);

@@ -1,5 +1,6 @@
 #include "sim/world/interval.h"
 
+#include "runtime/plan/framework.h"
 #include "sim/world/paper_batch.h"
 
 #include <math.h>
@@ -12,8 +13,8 @@ static const double MATTERS = 1e-4; /* of the batch, when the price is changed b
 
 const char *interval_part_name(enum interval_part part)
 {
-        static const char *const names[INTERVAL_PARTS] = {"drift", "kernels", "messages", "all-reduces",
-                                                          "copies"};
+        static const char *const names[INTERVAL_PARTS] = {"drift",  "kernels",  "messages", "all-reduces",
+                                                          "copies", "launches", "runs"};
         return names[part];
 }
 
@@ -94,11 +95,10 @@ static void note_kernel(struct propagation *p, const struct kernel *kernel)
 
 static enum interval_part part_of(enum price_of price)
 {
-        static const enum interval_part parts[] = {[PRICE_KERNEL] = INTERVAL_KERNELS,
-                                                   [PRICE_MESSAGE] = INTERVAL_MESSAGES,
-                                                   [PRICE_ALLREDUCE] = INTERVAL_SUMS,
-                                                   [PRICE_TENSOR] = INTERVAL_SUMS,
-                                                   [PRICE_COPY] = INTERVAL_COPIES};
+        static const enum interval_part parts[] = {
+                [PRICE_KERNEL] = INTERVAL_KERNELS, [PRICE_MESSAGE] = INTERVAL_MESSAGES,
+                [PRICE_ALLREDUCE] = INTERVAL_SUMS, [PRICE_TENSOR] = INTERVAL_SUMS,
+                [PRICE_COPY] = INTERVAL_COPIES,    [PRICE_HOST] = INTERVAL_LAUNCHES};
         return parts[price];
 }
 
@@ -123,6 +123,8 @@ static double error_of(const struct propagation *p, enum interval_part part, con
         enum profile_line line;
         if (part == INTERVAL_COMMON)
                 return m->load->error;
+        if (part == INTERVAL_LAUNCHES)
+                return framework_host_error(p->options->framework, m->profile.device.name);
         if (part == INTERVAL_KERNELS)
                 return profile_kernel_error(m->load, kernel, m->fits_only);
         const struct profile_load *load = line_of(p, part, &line);
@@ -224,8 +226,11 @@ static void propagate(struct propagation *p, struct interval *interval)
                 double sum = 0;
                 const int groups = part == INTERVAL_KERNELS ? p->group_count : 1;
                 for (int group = 0; group < groups; group++) {
-                        const double effect = effect_of(
-                                p, (struct change){.part = (enum interval_part)part, .group = group});
+                        const struct change change = {.part = (enum interval_part)part, .group = group};
+                        const double effect = part == INTERVAL_RUNS
+                                                      ? framework_run_error(p->options->framework,
+                                                                            p->machine->profile.device.name)
+                                                      : effect_of(p, change);
                         sum += effect * effect;
                 }
                 interval->relative[part] = sqrt(sum);

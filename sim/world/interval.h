@@ -18,9 +18,13 @@ enum interval_part {
         /* All-reduces, collectives of shards included. */
         INTERVAL_SUMS,
         INTERVAL_COPIES,
+        /* What a launch costs the host of the plan's framework, and what runs of one plan differ by. */
+        INTERVAL_LAUNCHES,
+        INTERVAL_RUNS,
         INTERVAL_PARTS
 };
-/* Returns what is printed for a part: "drift", "kernels", "messages", "all-reduces" or "copies". */
+/* Returns what is printed for a part: "drift", "kernels", "messages", "all-reduces", "copies", "launches" or
+ * "runs". */
 const char *interval_part_name(enum interval_part part);
 
 struct interval {
@@ -42,9 +46,10 @@ struct interval {
  * paper (sim/world/paper_batch.h) with that price a standard error higher and lower; half the difference is
  * what it does to the batch. Errors that have nothing to do with each other add up in squares: of measured
  * shapes (each point was measured by itself), of kinds of kernels where a fitted model prices them (all
- * shapes of a kind by the same figures), of messages, all-reduces and copies, and what all kernels of the
- * load share. Errors that a datasheet profile states add up as they are, because the same clock and the same
- * memory are behind all of them. The batch is taken to be lognormal: batch x exp(-+1.645 sigma).
+ * shapes of a kind by the same figures), of messages, all-reduces, copies and a framework's launches, what
+ * all kernels of the load share, and what a framework says that runs of one plan differ by. Errors that a
+ * datasheet profile states add up as they are, because the same clock and the same memory are behind all of
+ * them. The batch is taken to be lognormal: batch x exp(-+1.645 sigma).
  *
  * The interval is not known where the profile does not say the error of a price that matters, where the GPUs
  * are of several kinds, where the world on paper cannot price the plan, and where the error is larger than

@@ -273,13 +273,27 @@ void machine_close(struct machine *m)
         *m = (struct machine){0};
 }
 
-double machine_host_step(const struct machine *m, const struct options *options)
+/* Each goes round the ring behind the one before. */
+static double broadcast_seconds(const struct machine *m, const struct options *options)
+{
+        const int broadcasts = framework_broadcasts(options);
+        if (broadcasts == 0)
+                return 0;
+        const struct plan plan = options_plan(options, false);
+        const struct plan_group sharers =
+                plan_neighbours(plan_group_along(&plan, 0, GRID_REPLICAS), plan_share_ranks(&plan));
+        const struct collective_group gpus = {sharers.first, sharers.stride, sharers.size, 1};
+        const struct collective_shape shape = collective_shape(&m->platform, &gpus);
+        return broadcasts * collective_ring_fill(&m->platform, &shape);
+}
+
+double machine_framework_step(const struct machine *m, const struct options *options)
 {
         double most = 0;
         for (int kind = 0; options->framework && kind < m->kinds; kind++)
                 most = fmax(most,
                             framework_host_step(options->framework, machine_profile(m, kind)->device.name));
-        return most;
+        return most + broadcast_seconds(m, options);
 }
 
 /* The figures of a profile that was fitted on a framework's runs have its kernels in them. */

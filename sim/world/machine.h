@@ -71,9 +71,10 @@ json_t *machine_remarks(const struct machine *machine, const struct options *opt
  * its sources), which would count them twice. */
 int machine_settle(const struct machine *machine, struct options *options, struct rv_error_info *err);
 
-/* Returns the seconds that the host of the plan's framework adds to a batch on these devices (framework.h),
- * of several kinds of them the most. */
-double machine_host_step(const struct machine *machine, const struct options *options);
+/* Returns the seconds that the plan's framework adds to a batch: what its host does (of several kinds of
+ * devices the most), and what its broadcasts of parameters take beside their bytes, which are those of a
+ * gather. */
+double machine_framework_step(const struct machine *machine, const struct options *options);
 
 /* Returns the memory that a rank has: what the options say, else what the platform says; of several kinds of
  * nodes the least. */

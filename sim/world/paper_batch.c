@@ -151,7 +151,7 @@ static double priced_batch(const struct machine *machine, const struct options *
                                           .places = costs.platform.gpus_per_node};
         const double found = rc ? NAN
                                 : paper_plan_seconds(options, &links, whole, memo ? &memo->pipelines : NULL) +
-                                             machine_host_step(machine, options);
+                                             machine_framework_step(machine, options);
         if (rc == 0 && isnan(found))
                 rv_fail(err, RV_ESYSTEM, "no memory to run %d ranks on paper", (int)options_ranks(options));
         costs_close(&costs);

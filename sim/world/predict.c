@@ -61,7 +61,7 @@ static int collect(struct prediction *p, struct rv_error_info *err)
                 return rv_fail(err, RV_ESYSTEM, "no memory for the results of %d batches", world->batches);
         p->phases = phases_median(world->times, world->batches, world->ranks, p->batch_seconds);
         for (int i = 0; p->machine && i < world->batches; i++)
-                p->batch_seconds[i] += machine_host_step(p->machine, p->options);
+                p->batch_seconds[i] += machine_framework_step(p->machine, p->options);
         for (int i = 0; i < ranks; i++)
                 p->rank_live_peak[i] = sim_find(world, i)->ledger.total_peak[MEMORY_DEVICE];
         return 0;

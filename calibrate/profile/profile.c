@@ -1411,7 +1411,7 @@ static bool is_known_as(const struct profile_load *load, const struct kernel *ke
                 *known = (struct known){point->seconds, point->error, 0, PROFILE_POINT};
                 return true;
         }
-        *known = (struct known){.source = PROFILE_MODEL};
+        *known = (struct known){.source = PROFILE_TABLE};
         if (tables_price(&load->tables, kernel, &known->seconds, &known->error))
                 return true;
         if (model)
@@ -1445,8 +1445,8 @@ static bool parts_are_known(const struct profile_load *load, const struct kernel
                 error_seconds += part.seconds * part.error;
                 errors = errors && part.error > 0;
                 sum->median_error = fmax(sum->median_error, part.median_error);
-                if (part.source == PROFILE_MODEL)
-                        sum->source = PROFILE_MODEL;
+                if (part.source > sum->source)
+                        sum->source = part.source;
         }
         if (errors && sum->seconds > 0)
                 sum->error = error_seconds / sum->seconds;

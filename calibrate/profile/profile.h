@@ -216,17 +216,18 @@ bool profile_has_fused(const struct profile_load *, enum dtype dtype);
 /* Whether the load prices products that read copies in a format. */
 bool profile_has_products(const struct profile_load *, enum product_format format);
 
-/* What a price comes from. */
-enum profile_source { PROFILE_POINT, PROFILE_MODEL };
+/* What a price comes from: a measured point of its shape, a table of many measured shapes, a fitted or stated
+ * model. */
+enum profile_source { PROFILE_POINT, PROFILE_TABLE, PROFILE_MODEL };
 
 /* Writes the seconds of one kernel: a measured point of exactly this shape if there is one (and not
  * `fits_only`), else by the table of its kind (tables.h), else by the model of its kind, else the sum of its
  * parts (kernel_parts). A GPU's prices of fp16 stand for bf16 where it has none of that, and the other way
  * around, unless the profile's sources say why it has none. What quantizes moves its bytes by the model that
  * its kind has for the dtype, or as a SwiGLU does; a product in a format of its own with something behind it
- * is priced by the model of the product alone. `source` (may be NULL) becomes PROFILE_POINT if everything in
- * it was measured. A kind with none of these is RV_EINPUT, with a sentence that names the kernel, the profile
- * and what to do. */
+ * is priced by the model of the product alone. `source` (may be NULL) becomes the last of these that any
+ * part of it comes from. A kind with none of these is RV_EINPUT, with a sentence that names the kernel, the
+ * profile and what to do. */
 int profile_kernel_seconds(const struct profile *, const struct profile_load *, const struct kernel *,
                            bool fits_only, double *seconds, enum profile_source *source,
                            struct rv_error_info *err);

@@ -113,6 +113,7 @@ static int add_price(const struct pricing *pricing, const struct kernel *kernel)
         list->prices = grown;
         grown[list->count++] = price;
         list->from_points += price.measured;
+        list->from_tables += price.tabled;
         list->worst_fit_error = fmax(list->worst_fit_error, price.fit_error);
         return 0;
 }

@@ -16,6 +16,7 @@ struct price {
         /* How many kernels the host launches for it: 1, but for a framework that does otherwise. */
         int launches;
         bool measured; /* exactly this shape was measured */
+        bool tabled;   /* or else: a table of many measured shapes has it */
         /* The median relative error of the fit that the price is from; 0: it is from none, or none is
          * known. */
         double fit_error;
@@ -92,7 +93,8 @@ struct price_list {
         int stage_count;
         struct price *prices; /* one for each different kernel */
         int count;
-        int from_points;        /* how many of these are measured; the others are from fits */
+        /* How many of these are measured, and how many a table has; the others are from fits. */
+        int from_points, from_tables;
         double worst_fit_error; /* the largest median error among the fits that were used */
 };
 

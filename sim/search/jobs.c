@@ -73,7 +73,7 @@ static int predict(const struct candidate *candidate, const struct jobs *jobs, s
         if (report_figures(&report, &outcome->figures, err))
                 return err->code;
         outcome->shapes = p.costs.prices.count;
-        outcome->shapes_measured = p.costs.prices.from_points;
+        outcome->shapes_measured = p.costs.prices.from_points + p.costs.prices.from_tables;
         for (int i = 0; i < (int)options_ranks(&candidate->options); i++) {
                 int64_t host = memory_host_shown(&p.rank_bytes[i]);
                 if (host > outcome->host_bytes)

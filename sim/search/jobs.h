@@ -14,7 +14,8 @@ struct outcome {
         struct figures figures;
         /* Host memory that a rank's device copies from and to, of the rank with most of it. */
         int64_t host_bytes;
-        /* How many different kernels the plan has, and how many of them have a measured point. */
+        /* How many different kernels the plan has, and how many of them are measured or by tables of measured
+         * ones. */
         int shapes, shapes_measured;
         /* OUTCOME_FAILED: a sentence that says why. */
         char failure[sizeof((struct rv_error_info *)0)->sentence];

@@ -67,6 +67,7 @@ static int price_kernel(void *context, struct price *price, struct rv_error_info
         if (kind->nudge)
                 price->seconds *= kind->nudge->factor(kind->nudge->context, PRICE_KERNEL, &price->kernel, 0);
         price->measured = source == PROFILE_POINT;
+        price->tabled = source == PROFILE_TABLE;
         price->fit_error = profile_fit_error(kind->load, &price->kernel, fits_only);
         return 0;
 }

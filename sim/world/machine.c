@@ -197,7 +197,8 @@ void machine_caveat(const struct machine *m, int measured, int shapes, char text
         int length = 0;
         text[0] = 0;
         if (measured < shapes && !m->fits_only)
-                length = snprintf(text, MACHINE_CAVEAT, "%d of %d kernel shapes measured", measured, shapes);
+                length = snprintf(text, MACHINE_CAVEAT, "%d of %d kernel shapes %s", measured, shapes,
+                                  m->profile.measured ? "measured" : "from measurements");
         if (ranks)
                 snprintf(text + length, MACHINE_CAVEAT - (size_t)length,
                          "%s%d ranks of a node predicted from %d", length ? ", " : "", ranks, m->load->ranks);

@@ -54,8 +54,8 @@ const struct profile_load *machine_load(const struct machine *machine, int kind)
 int machine_choose_precision(const char *profiles, struct options *options, struct rv_error_info *err);
 
 /* Writes what the first line of a prediction says of how far to trust it: that only `measured` of the
- * `shapes` of its kernels were measured, and that more ranks of a node compute than when they were measured.
- * Writes "" if there is nothing to say. */
+ * `shapes` of its kernels were measured (or are by tables of measured ones), and that more ranks of a node
+ * compute than when they were measured. Writes "" if there is nothing to say. */
 enum { MACHINE_CAVEAT = 128 };
 void machine_caveat(const struct machine *machine, int measured, int shapes, char text[MACHINE_CAVEAT]);
 

@@ -318,15 +318,17 @@ static void print_kernels(const struct simulation *s)
 {
         const struct price_list *prices = &s->prediction.costs.prices;
         const struct machine *m = &s->machine;
-        int fitted = prices->count - prices->from_points;
+        const int fitted = prices->count - prices->from_points - prices->from_tables;
         if (m->fits_only)
                 printf("kernels    all %d shapes fitted, as --fits-only asks", prices->count);
+        else if (m->profile.measured)
+                printf("kernels    %d of %d shapes measured while %d rank%s of a node worked",
+                       prices->from_points, prices->count, m->load->ranks, rv_plural(m->load->ranks));
         else
-                printf("kernels    %d of %d shapes measured while %d rank%s of a node worked%s",
-                       prices->from_points, prices->count, m->load->ranks, rv_plural(m->load->ranks),
-                       fitted ? "; the others" : "");
+                printf("kernels    %d of %d shapes by tables of measured ones", prices->from_tables,
+                       prices->count);
         if (fitted && !m->fits_only)
-                printf(m->profile.measured ? " fitted" : " from datasheet constants");
+                printf("; the others %s", m->profile.measured ? "fitted" : "from datasheet constants");
         if (fitted && m->profile.measured)
                 printf(" (median error up to %.1f %%)", 100 * prices->worst_fit_error);
         printf("\n");
@@ -524,6 +526,7 @@ static void print_notes(const struct simulation *s)
 /* What a simulated report has beside a real one's members. */
 static json_t *extra_json(const struct simulation *s)
 {
+        const struct price_list *prices = &s->prediction.costs.prices;
         const struct machine *m = &s->machine;
         const struct platform *platform = &s->prediction.costs.platform;
         json_t *notes = json_array(), *extra = json_object();
@@ -554,13 +557,12 @@ static json_t *extra_json(const struct simulation *s)
         else
                 json_object_set_new(
                         extra, "profile",
-                        json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:b, s:O?}", "path", m->profile.path,
+                        json_pack("{s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:b, s:O?}", "path", m->profile.path,
                                   "source", m->profile.source, "measured", m->profile.measured, "load_ranks",
-                                  m->load->ranks, "kernels_from_points",
-                                  s->prediction.costs.prices.from_points, "kernels_from_fits",
-                                  s->prediction.costs.prices.count - s->prediction.costs.prices.from_points,
-                                  "fits_only", m->fits_only, "threads",
-                                  json_object_get(m->profile.machine, "threads")));
+                                  m->load->ranks, "kernels_from_points", prices->from_points,
+                                  "kernels_from_tables", prices->from_tables, "kernels_from_fits",
+                                  prices->count - prices->from_points - prices->from_tables, "fits_only",
+                                  m->fits_only, "threads", json_object_get(m->profile.machine, "threads")));
         json_object_set_new(extra, "platform",
                             json_pack("{s:s, s:s, s:s}", "name", platform->name, "path", platform->path,
                                       "source", platform->source));
@@ -599,8 +601,9 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
         }
         if (!s->settings->replay) {
                 s->remarks = machine_remarks(&s->machine, o);
-                machine_caveat(&s->machine, s->prediction.costs.prices.from_points,
-                               s->prediction.costs.prices.count, s->caveat);
+                const struct price_list *prices = &s->prediction.costs.prices;
+                machine_caveat(&s->machine, prices->from_points + prices->from_tables, prices->count,
+                               s->caveat);
         }
         json_t *extra = extra_json(s);
         struct report report =

@@ -62,12 +62,19 @@ static void parse(struct options *o, const char *flag, const char *text)
                 fail_msg("%s", err.sentence);
 }
 
-/* A framework in a file of its own. */
-static const char *write_framework(const char *terms)
+/* A framework in a file of its own: its members but for the title. */
+static const char *write_members(const char *members)
 {
         static char text[2048];
-        snprintf(text, sizeof text, "{\"title\": \"a test\", \"terms\": [%s]}", terms);
+        snprintf(text, sizeof text, "{\"title\": \"a test\", %s}", members);
         return scratch_write(&scratch, "own.json", text, strlen(text));
+}
+
+static const char *write_framework(const char *terms)
+{
+        char members[1792];
+        snprintf(members, sizeof members, "\"terms\": [%s]", terms);
+        return write_members(members);
 }
 
 static void every_framework_is_read_and_each_term_can_be_left_out(void **state)
@@ -196,6 +203,48 @@ static void a_file_that_is_wrong_says_where(void **state)
                 const char *path = write_framework(wrong[i].terms);
                 assert_int_equal(framework_load(&f, path, NULL, &err), RV_EINPUT);
                 if (!strstr(err.sentence, wrong[i].sentence) || !strstr(err.sentence, ".json:1: "))
+                        fail_msg("%s: '%s' was expected", err.sentence, wrong[i].sentence);
+        }
+}
+
+static int find_term(const struct framework *f, const char *name)
+{
+        int i = 0;
+        while (i < f->term_count && strcmp(f->terms[i].name, name) != 0)
+                i++;
+        return i < f->term_count ? i : -1;
+}
+
+/* The last of several says most, and what the framework says itself says more. */
+static void a_framework_may_be_like_several(void **state)
+{
+        (void)state;
+        struct framework f;
+        struct rv_error_info err;
+        const char *own =
+                "\"like\": [\"nemo\", \"flash-attention-2\"], \"without\": [\"gradients\"], \"terms\": "
+                "[{\"name\": \"attention-h100\", \"attention_flops_per_second\": 1e12}]";
+        if (framework_load(&f, write_members(own), NULL, &err))
+                fail_msg("%s", err.sentence);
+        const struct kernel forward = {.kind = KERNEL_ATTENTION, .batch = 1, .m = 8, .n = 8, .k = 64};
+        struct kernel backward = forward;
+        backward.kind = KERNEL_ATTENTION_BACKWARD;
+        assert_true(find_term(&f, "tp-overlap") >= 0 && find_term(&f, "gradients") < 0);
+        assert_close(framework_least_seconds(&f, "H100", &forward), kernel_flops(&forward) / 1e12, 1e-9);
+        assert_close(framework_least_seconds(&f, "H100", &backward), kernel_flops(&backward) / 291e12, 1e-9);
+        framework_free(&f);
+        static const struct {
+                const char *members, *sentence;
+        } wrong[] = {
+                {"\"like\": [], \"terms\": []", "or a list of such names"},
+                {"\"like\": [\"nemo\", 7], \"terms\": []", "or a list of such names"},
+                {"\"like\": [\"nemo\", \"nomo\"], \"terms\": []", "the nearest is nemo;"},
+                {"\"like\": \"nemo\", \"without\": [\"attention-h100\"], \"terms\": []",
+                 "names a term that the other framework has not"},
+        };
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+                assert_int_equal(framework_load(&f, write_members(wrong[i].members), NULL, &err), RV_EINPUT);
+                if (!strstr(err.sentence, wrong[i].sentence))
                         fail_msg("%s: '%s' was expected", err.sentence, wrong[i].sentence);
         }
 }
@@ -408,6 +457,62 @@ static void odd_products_take_what_they_take_without_tensor_cores(void **state)
         framework_free(&f);
 }
 
+/* FlashAttention-2 on H100s alone, and not other kernels. */
+static void attention_is_no_faster_than_the_frameworks(void **state)
+{
+        (void)state;
+        struct framework f;
+        struct rv_error_info err;
+        if (framework_load(&f, "torchtitan", NULL, &err))
+                fail_msg("%s", err.sentence);
+        const struct kernel attention = {
+                .kind = KERNEL_ATTENTION, .batch = 32, .m = 8192, .n = 8192, .k = 128, .dtype = DTYPE_BF16};
+        struct kernel context = attention, product = attention;
+        context.kind = KERNEL_CONTEXT_ATTENTION;
+        product.kind = KERNEL_MATMUL;
+        assert_close(framework_least_seconds(&f, "NVIDIA H100 80GB", &attention),
+                     kernel_flops(&attention) / 335e12, 1e-9);
+        assert_close(framework_least_seconds(&f, "NVIDIA H100 80GB", &context),
+                     kernel_flops(&context) / 335e12, 1e-9);
+        assert_true(framework_least_seconds(&f, "NVIDIA H100 80GB", &product) == 0);
+        assert_true(framework_least_seconds(&f, "A100", &attention) == 0);
+        assert_true(framework_least_seconds(NULL, "H100", &attention) == 0);
+        framework_free(&f);
+}
+
+/* A replica owns whole tensors: of 1,024 no more broadcast than there are tensors. */
+static void every_owner_of_tensors_broadcasts_them(void **state)
+{
+        (void)state;
+        static const struct {
+                int dp, sharers, zero;
+        } plans[] = {{4, 0, 1}, {1024, 0, 1}, {1024, 8, 1}, {4, 0, 0}};
+        for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+                struct framework f;
+                struct options o;
+                open_plan(&o, 1);
+                o.dp = plans[i].dp;
+                o.batch_size = 2 * o.dp;
+                parse(&o, "zero", plans[i].zero ? "1" : "0");
+                if (plans[i].sharers)
+                        parse(&o, "shard-replicas", "8");
+                parse(&o, "precision", "bf16");
+                o.given = ~UINT64_C(0);
+                take(&f, &o, "internevo", NULL);
+                resolve(&o);
+                const struct stage stage = options_stage(&o, 0);
+                const int tensors = partition_tensors(&o.gpt, &stage, NULL);
+                const int owners = plans[i].sharers ? plans[i].sharers : plans[i].dp;
+                assert_int_equal(framework_broadcasts(&o), plans[i].zero == 0 ? 0
+                                                           : owners < tensors ? owners
+                                                                              : tensors);
+                framework_free(&f);
+                take(&f, &o, "internevo", "broadcasts");
+                assert_int_equal(framework_broadcasts(&o), 0);
+                framework_free(&f);
+        }
+}
+
 /* ---- memory ---- */
 
 /* Each micro-batch keeps a mask of a byte for each element of its sums; recomputed, one layer's at a time. */
@@ -470,6 +575,7 @@ int main(void)
                 cmocka_unit_test(a_flag_may_depend_on_another),
                 cmocka_unit_test(an_unknown_name_is_told_the_nearest),
                 cmocka_unit_test(a_file_that_is_wrong_says_where),
+                cmocka_unit_test(a_framework_may_be_like_several),
                 cmocka_unit_test(kernels_beside_ours_add_their_bytes_and_launches),
                 cmocka_unit_test(bytes_of_a_kernel_itself_cost_no_launch),
                 cmocka_unit_test(kernels_instead_of_ours_take_its_place),
@@ -478,6 +584,8 @@ int main(void)
                 cmocka_unit_test(products_of_experts_are_launched_one_by_one),
                 cmocka_unit_test(figures_are_of_the_gpu_that_they_name),
                 cmocka_unit_test(odd_products_take_what_they_take_without_tensor_cores),
+                cmocka_unit_test(attention_is_no_faster_than_the_frameworks),
+                cmocka_unit_test(every_owner_of_tensors_broadcasts_them),
                 cmocka_unit_test(masks_are_kept_by_every_micro_batch_under_way),
                 cmocka_unit_test(ranvier_is_like_itself),
         };

@@ -1,4 +1,5 @@
 /* Errors of prices, carried through to the batch: closed forms, and nine runs in ten inside. */
+#include "runtime/plan/framework.h"
 #include "sim/world/interval.h"
 #include "sim/world/paper_batch.h"
 #include "tests/unit/noise.h"
@@ -65,6 +66,25 @@ static void kinds_add_up_in_squares_by_what_they_are_of_the_batch(void **state)
         interval = interval_of(&bench.machine, &bench.options, 10);
         assert_close(interval.relative[INTERVAL_COMMON], 0.1, 1e-6);
         assert_close(interval.all, hypot(0.1, expected), 1e-6);
+}
+
+/* Launches are the whole batch, since kernels take nothing; runs differ whatever it is made of. */
+static void a_framework_has_errors_of_launches_and_of_runs(void **state)
+{
+        (void)state;
+        struct bench bench;
+        struct framework framework = {
+                .term_count = 1, .figure_count = 1, .eager_term = 0, .broadcast_term = -1};
+        open_bench(&bench, true, 1);
+        framework.figures[0].values[FRAMEWORK_HOST_SECONDS_A_KERNEL] = 1e-3;
+        framework.figures[0].values[FRAMEWORK_HOST_ERROR] = 0.2;
+        framework.figures[0].values[FRAMEWORK_RUN_ERROR] = 0.03;
+        bench.options.framework = &framework;
+        const struct interval interval = interval_of(&bench.machine, &bench.options, 10);
+        assert_true(interval.known);
+        assert_close(interval.relative[INTERVAL_LAUNCHES], 0.2, 1e-6);
+        assert_close(interval.relative[INTERVAL_RUNS], 0.03, 1e-6);
+        assert_close(interval.all, hypot(0.2, 0.03), 1e-6);
 }
 
 static void what_a_datasheet_states_adds_up_as_it_is(void **state)
@@ -187,6 +207,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(kinds_add_up_in_squares_by_what_they_are_of_the_batch),
+                cmocka_unit_test(a_framework_has_errors_of_launches_and_of_runs),
                 cmocka_unit_test(what_a_datasheet_states_adds_up_as_it_is),
                 cmocka_unit_test(large_errors_act_in_proportion),
                 cmocka_unit_test(an_error_that_matters_and_is_not_known_is_named),

@@ -32,7 +32,8 @@ FITS = [
     ("nanotron", "H100", ("nanotron-llama-1B", "8", "", "", {"tp": "1", "pp": "1"})),
 ]
 HOSTS = [("nanotron", "H100", ("nanotron-llama-8B", "32", "", "", {"tp": "8", "pp": "1", "micro_batch": "1"})),
-         ("megatron", "H100", ("Qwen3-235B-A22B", "256", "BF16", "ModelZoo", {"tp": "4", "ep": "8"}))]
+         ("megatron", "H100", ("Qwen3-235B-A22B", "256", "BF16", "ModelZoo", {"tp": "4", "ep": "8"})),
+         ("simumax", "B200", ("llama3-70b cut to 12 layers", "8", "bf16", "", {"tp": "8", "global_batch": "8"}))]
 
 
 def find(tables, gpu, run):

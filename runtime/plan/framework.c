@@ -114,8 +114,8 @@ static int read_rule(const struct reader *r, const json_t *object)
 {
         static const char *const keys[] = {
                 "of",       "instead", "accumulating", "launches",   "launches_an_expert",
-                "elements", "bytes",   "kept_bytes",   "held_bytes", "width",
-                NULL};
+                "elements", "bytes",   "kept_bytes",   "held_bytes", "cached_bytes",
+                "width",    NULL};
         struct framework_rule rule = {.term = r->f->term_count, .launches = 1};
         const json_t *of = json_object_get(object, "of");
         double launches = 1, an_expert = 0;
@@ -134,6 +134,8 @@ static int read_rule(const struct reader *r, const json_t *object)
                 rc = read_number(r, object, "kept_bytes", &rule.kept_bytes);
         if (rc == 0)
                 rc = read_number(r, object, "held_bytes", &rule.held_bytes);
+        if (rc == 0)
+                rc = read_number(r, object, "cached_bytes", &rule.cached_bytes);
         if (rc == 0)
                 rc = read_switch(r, object, "instead", &rule.instead);
         if (rc == 0)
@@ -822,10 +824,27 @@ double framework_least_seconds(const struct framework *f, const char *device, co
 
 /* ---- memory ---- */
 
-/* Bytes for what a list of kernels makes: kept by a micro-batch, and held once. */
+/* Bytes for what a list of kernels makes: kept by a micro-batch, held once, and kept for each shape. */
 struct beside {
-        double kept, held;
+        double kept, held, cached;
 };
+
+static bool is_of(const struct framework *f, const struct framework_rule *rule, const struct kernel *kernel)
+{
+        return rule->kind == kernel->kind && holds(f, rule->term) &&
+               (!rule->accumulating || kernel->accumulate);
+}
+
+/* Whether an earlier kernel of the rule has a matrix of the same shape. */
+static bool is_cached(const struct framework *f, const struct framework_rule *rule,
+                      const struct kernel *kernels, int at)
+{
+        for (int i = 0; i < at; i++)
+                if (is_of(f, rule, &kernels[i]) && kernels[i].m == kernels[at].m &&
+                    kernels[i].n == kernels[at].n)
+                        return true;
+        return false;
+}
 
 static struct beside beside_of(const struct framework *f, const struct kernel *kernels, int count)
 {
@@ -833,43 +852,48 @@ static struct beside beside_of(const struct framework *f, const struct kernel *k
         for (int i = 0; i < count; i++)
                 for (int j = 0; j < f->rule_count; j++) {
                         const struct framework_rule *rule = &f->rules[j];
-                        if (rule->kind != kernels[i].kind || !holds(f, rule->term))
+                        if (!is_of(f, rule, &kernels[i]))
                                 continue;
-                        beside.kept += elements_of(rule, &kernels[i]) * rule->kept_bytes;
-                        beside.held = fmax(beside.held, elements_of(rule, &kernels[i]) * rule->held_bytes);
+                        const double elements = elements_of(rule, &kernels[i]);
+                        beside.kept += elements * rule->kept_bytes;
+                        beside.held = fmax(beside.held, elements * rule->held_bytes);
+                        if (rule->cached_bytes > 0 && !is_cached(f, rule, kernels, i))
+                                beside.cached += elements * rule->cached_bytes;
                 }
         return beside;
 }
 
-/* What the forward of some layers, and with `loss` the head's backward too, has beside; zeros where there is
- * no memory to tell. */
-static struct beside beside_pass(const struct options *o, const struct stage *stage, bool loss)
+/* What a forward has beside, or a backward; zeros where there is no memory to tell. */
+static struct beside beside_pass(const struct options *o, const struct stage *stage, bool backward)
 {
         const struct work work = options_work(o);
         struct beside beside = {0};
-        const int forward = workload_forward(&o->gpt, stage, &work, false, NULL);
-        const int all = forward + (loss ? workload_backward(&o->gpt, stage, &work, NULL) : 0);
-        struct kernel *kernels = malloc(((size_t)all + 1) * sizeof *kernels);
+        const int count = backward ? workload_backward(&o->gpt, stage, &work, NULL)
+                                   : workload_forward(&o->gpt, stage, &work, false, NULL);
+        struct kernel *kernels = malloc(((size_t)count + 1) * sizeof *kernels);
         if (!kernels)
                 return beside;
-        workload_forward(&o->gpt, stage, &work, false, kernels);
-        if (loss)
-                workload_backward(&o->gpt, stage, &work, kernels + forward);
-        beside = beside_of(o->framework, kernels, all);
+        if (backward)
+                workload_backward(&o->gpt, stage, &work, kernels);
+        else
+                workload_forward(&o->gpt, stage, &work, false, kernels);
+        beside = beside_of(o->framework, kernels, count);
         free(kernels);
         return beside;
 }
 
 static bool keeps_memory(const struct framework *f)
 {
-        for (int i = 0; f && i < f->rule_count; i++)
-                if (holds(f, f->rules[i].term) && (f->rules[i].kept_bytes > 0 || f->rules[i].held_bytes > 0))
+        for (int i = 0; f && i < f->rule_count; i++) {
+                const struct framework_rule *rule = &f->rules[i];
+                if (holds(f, rule->term) && rule->kept_bytes + rule->held_bytes + rule->cached_bytes > 0)
                         return true;
+        }
         return false;
 }
 
 /* Of a chunk: its blocks, of which a recomputed stage keeps what one has, while it runs again; the embedding;
- * the head, whose loss may be part of its backward. */
+ * the head, whose loss may be part of its backward. Shapes are those of a block. */
 int64_t framework_memory(const struct options *o, const struct stage *stage, int slots)
 {
         if (!keeps_memory(o->framework))
@@ -880,9 +904,12 @@ int64_t framework_memory(const struct options *o, const struct stage *stage, int
         head.layers = 0;
         head.last = stage->last;
         chunk.last = false;
+        const struct beside weights = beside_pass(o, &chunk, true);
         chunk.layers = again && chunk.layers > 1 ? 1 : chunk.layers;
         const struct beside blocks = beside_pass(o, &chunk, false);
-        const struct beside loss = stage->last ? beside_pass(o, &head, true) : (struct beside){0};
+        const struct beside none = {0}, loss = stage->last ? beside_pass(o, &head, false) : none,
+                            back = stage->last ? beside_pass(o, &head, true) : none;
         const double kept = again ? blocks.kept : slots * blocks.kept;
-        return (int64_t)(kept + slots * loss.kept + fmax(blocks.held, loss.held));
+        return (int64_t)(kept + slots * (loss.kept + back.kept) + weights.cached +
+                         fmax(blocks.held, fmax(loss.held, back.held)));
 }

@@ -43,8 +43,9 @@ struct framework_rule {
         /* The matrix is (m, k), as of attention's queries, not (m, n). */
         bool width;
         /* Bytes of memory for each element of it: kept by each micro-batch from its forward to its backward,
-         * and held once while a pass runs. */
-        double kept_bytes, held_bytes;
+         * held once while a pass runs, and kept from the first pass on, once for all kernels of blocks that
+         * have a matrix of one shape. */
+        double kept_bytes, held_bytes, cached_bytes;
 };
 
 /* Figures of a kind of GPU. What products reach at most if a side of one of their matrices is no multiple of

@@ -541,6 +541,31 @@ static void masks_are_kept_by_every_micro_batch_under_way(void **state)
         }
 }
 
+/* A Llama's block has gradients of weights of so many shapes: of queries, keys and values in one, of what
+ * attention makes, of gate and up in one, and of the way down. */
+static void a_tensor_is_cached_for_each_shape_of_weights(void **state)
+{
+        (void)state;
+        struct framework f;
+        struct options o;
+        open_plan(&o, 1);
+        o.model = "llama3-8b";
+        o.micro_batch_size = 1;
+        parse(&o, "precision", "bf16");
+        take(&f, &o, "simumax", NULL);
+        resolve(&o);
+        const struct gpt *gpt = &o.gpt;
+        const double C = gpt->n_embd, kv = (double)gpt_kv_heads(gpt) * gpt_head_size(gpt), F = gpt_inner(gpt);
+        const struct stage stage = options_stage(&o, 0);
+        const int64_t with = framework_memory(&o, &stage, 1);
+        framework_free(&f);
+        take(&f, &o, "simumax", "dummy-gradients");
+        const int64_t head = framework_memory(&o, &stage, 1);
+        assert_close((double)(with - head), 2 * (C * (C + 2 * kv) + C * C + 3 * C * F), 1e-9);
+        assert_close((double)head, 2 * C * (double)gpt->vocab_size, 1e-9);
+        framework_free(&f);
+}
+
 static void ranvier_is_like_itself(void **state)
 {
         (void)state;
@@ -587,6 +612,7 @@ int main(void)
                 cmocka_unit_test(attention_is_no_faster_than_the_frameworks),
                 cmocka_unit_test(every_owner_of_tensors_broadcasts_them),
                 cmocka_unit_test(masks_are_kept_by_every_micro_batch_under_way),
+                cmocka_unit_test(a_tensor_is_cached_for_each_shape_of_weights),
                 cmocka_unit_test(ranvier_is_like_itself),
         };
         return cmocka_run_group_tests(tests, set_up, tear_down);

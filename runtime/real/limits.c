@@ -1,9 +1,12 @@
 #include "runtime/real/limits.h"
 
+#include "runtime/base/number.h"
 #include "runtime/engine/capacity.h"
 #include "runtime/real/probe.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What this rank may have of its device's memory. Where ranks share a GPU, all must have opened it: what they
  * take for themselves is gone. */
@@ -63,6 +66,21 @@ static void print_refusal(const struct options *o, const struct capacity *capaci
                        probe_basis(options_device(o), request, basis));
 }
 
+/* What the GPU had given away when it was opened, if that is more than ranks' contexts take, is somebody
+ * else's. */
+static void tell_of_others(const struct device *device, struct rv_error_info *err)
+{
+        static const int64_t OWN = INT64_C(1) << 30; /* a context, libraries and workspace take half of it */
+        const int64_t taken = (device->overhead_bytes - device->later_bytes) * device->sharing;
+        char text[NUMBER_TEXT];
+        const size_t length = strlen(err->sentence);
+        if (device->ops->memory && taken > OWN * device->sharing)
+                snprintf(err->sentence + length, sizeof err->sentence - length,
+                         "; %s of the GPU's memory were taken when it was opened, so other processes have some "
+                         "of it (nvidia-smi lists them)",
+                         number_bytes(text, (double)taken));
+}
+
 int limits_check(const struct options *o, const struct device *device, const struct device_request *request,
                  struct net *net, struct rv_error_info *err)
 {
@@ -71,6 +89,8 @@ int limits_check(const struct options *o, const struct device *device, const str
         int rc = 0;
         if (net->rank == 0) {
                 rc = capacity_check(o, &capacity, &need, err);
+                if (rc)
+                        tell_of_others(device, err);
                 if (rc)
                         print_refusal(o, &capacity, &need, request);
         }

@@ -47,6 +47,10 @@ def check_refusals(tap, folder):
                   RANVIER_DEVICE_CUDA="nowhere.so")
     check_refusal(tap, folder, "a driver without a GPU", "has no NVIDIA GPU", RANVIER_DEVICE_CUDA=EMULATED,
                   RANVIER_EMULATED_DEVICES="0")
+    check_refusal(tap, folder, "a driver that is too old for the toolkit", "driver is made for CUDA .*a newer driver or an older toolkit",
+                  RANVIER_DEVICE_CUDA=EMULATED, RANVIER_EMULATED_FAIL="cudaGetDeviceCount:1:35")
+    check_refusal(tap, folder, "two ranks on one GPU that are to sum by NCCL", "--allreduce direct: .*staged", 2,
+                  "--dp 2 --allreduce direct", RANVIER_DEVICE_CUDA=EMULATED)
     check_refusal(tap, folder, "a GPU that is too old", "has compute capability 6.1", RANVIER_DEVICE_CUDA=EMULATED,
                   RANVIER_EMULATED_CAPABILITY="61")
 
@@ -66,6 +70,11 @@ def check_memory(tap, folder):
     tap.ok(status == 0, "a plan within it trains", said)
     status, _, said, _ = needs(enough, 0, "--device-memory 512KiB")
     tap.ok(status == 2 and "has 512.00 KiB" in said[0], "--device-memory makes it smaller", said)
+    other = 4096
+    status, _, said, _ = run(folder, "", 0, RANVIER_DEVICE_CUDA=EMULATED, RANVIER_EMULATED_OTHERS=str(other * MIB),
+                             RANVIER_EMULATED_MEMORY=str((other + small) * MIB))
+    tap.ok(status == 2 and re.search(r"has 1\.00 MiB.*4\.06 GiB of the GPU's memory were taken.*other processes", said[0]),
+           "and it is said that another process holds memory", said)
     shared = 64 + 2 * (256 + 1)
     status, _, said, _ = needs(shared, 0)
     tap.ok(status == 0, "what fits a GPU for one rank", said)

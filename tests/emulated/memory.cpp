@@ -112,6 +112,13 @@ static size_t device_total(void)
         return given ? strtoull(given, nullptr, 10) : (size_t)2 << 30;
 }
 
+static size_t device_free(void)
+{
+        const char *given = getenv("RANVIER_EMULATED_OTHERS");
+        const size_t taken = device_bytes + (given ? strtoull(given, nullptr, 10) : 0);
+        return taken < device_total() ? device_total() - taken : 0;
+}
+
 /* Fresh memory holds nothing that could be taken for zeros: as a number of any width it is NaN, or -1. */
 static cudaError_t allocate(void **pointer, size_t bytes, bool device)
 {
@@ -121,7 +128,7 @@ static cudaError_t allocate(void **pointer, size_t bytes, bool device)
         if (bytes == 0)
                 return cudaSuccess;
         const size_t mapped = whole_pages(bytes), page = whole_pages(1);
-        if (device && (mapped < bytes || mapped > device_total() - device_bytes))
+        if (device && (mapped < bytes || mapped > device_free()))
                 return cudaErrorMemoryAllocation;
         /* Huge pages, because the protection of thousands of small ones takes long to change. */
         const size_t huge = mapped < HUGE_PAGE ? page : (size_t)HUGE_PAGE, around = mapped + page + huge;
@@ -245,7 +252,7 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
         ENTER();
         *total = device_total();
-        *available = *total - device_bytes;
+        *available = device_free();
         return cudaSuccess;
 }
 

@@ -76,7 +76,8 @@ static void tell_of_others(const struct device *device, struct rv_error_info *er
         const size_t length = strlen(err->sentence);
         if (device->ops->memory && taken > OWN * device->sharing)
                 snprintf(err->sentence + length, sizeof err->sentence - length,
-                         "; %s of the GPU's memory were taken when it was opened, so other processes have some "
+                         "; %s of the GPU's memory were taken when it was opened, so other processes have "
+                         "some "
                          "of it (nvidia-smi lists them)",
                          number_bytes(text, (double)taken));
 }

@@ -3,6 +3,7 @@
 they would be counted twice or have no use."""
 import json
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -138,6 +139,17 @@ def check_likes(tap, folder):
                found)
 
 
+def check_own_device(tap, folder):
+    """Our own GPU kernels, by arithmetic and by the world on paper."""
+    path = os.path.join(folder, "arithmetic.json")
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../gpu/arithmetic.py")
+    done = subprocess.run([sys.executable, script, "--json", path], capture_output=True, text=True,
+                          env={**os.environ, "RANVIER_BIN": os.path.abspath(ranvier.BIN)})
+    steps = json.load(open(path)) if done.returncode == 0 else []
+    tap.ok(len(steps) == 3 and all(abs(step["simulated_ms"] / step["step_ms"] - 1) < 0.1 for step in steps),
+           "steps on an H200 are simulated within 10 % of their arithmetic", steps or done.stderr)
+
+
 def check_list(tap):
     status, out, err = ranvier.run(["frameworks"])
     names = [line.split()[0] for line in out.splitlines()]
@@ -159,6 +171,7 @@ def main():
         check_validate(tap, folder)
         check_refusals(tap, folder)
         check_likes(tap, folder)
+        check_own_device(tap, folder)
     check_list(tap)
     tap.end()
 

@@ -387,6 +387,7 @@ struct work options_work(const struct options *o)
                 .sequence_parallel = o->sequence_parallel,
                 .tp_overlap = o->tp_overlap,
                 .grid_overlap = o->grid_overlap,
+                .logits_bytes = o->logits_bytes,
         };
 }
 

@@ -92,6 +92,9 @@ struct options {
          * not given; resolved: 16 million, or the model's if it has fewer. */
         int64_t bucket_parameters;
         int allreduce_buckets; /* how many buckets one all-reduce sums */
+        /* The most bytes of logits that exist at once (work.logits_bytes): INT64_MAX: a micro-batch's; 0:
+         * WORKLOAD_LOGITS_BYTES. */
+        int64_t logits_bytes;
         /* Auto counts as direct until options_choose_routes has settled it. */
         enum route messages, allreduce;
         const char *report, *trace; /* files to write; NULL: none */

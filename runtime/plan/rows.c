@@ -1,6 +1,7 @@
 /* The rows of the flags of a plan, and the values that are of a kind of their own. */
 #include "runtime/plan/flags.h"
 
+#include "models/workload.h"
 #include "runtime/base/parse.h"
 #include "runtime/sched/policy.h"
 
@@ -283,28 +284,43 @@ static int parse_zero(struct options *o, const char *text, struct rv_error_info 
         return parse_name("--zero", text, names, &o->zero, err);
 }
 
-static int parse_memory(struct options *o, const char *option, const char *text, enum memory_space space,
-                        struct rv_error_info *err)
+static int parse_size(const char *option, const char *text, int64_t *bytes, struct rv_error_info *err)
 {
-        int64_t bytes = 0;
-        if (parse_bytes(text, &bytes) || bytes == 0)
+        int64_t found = 0;
+        if (parse_bytes(text, &found) || found == 0)
                 return rv_fail(err, RV_EINPUT,
                                "%s: '%.64s' is not a size such as 4096, 500MB or 2GiB (from 1 byte to 9e18; "
                                "units: kB, MB, "
                                "GB, TB, KiB, MiB, GiB, TiB)",
                                option, text);
-        o->memory[space] = bytes;
+        *bytes = found;
         return 0;
+}
+
+static int parse_logits(struct options *o, const char *text, struct rv_error_info *err)
+{
+        if (strcmp(text, "all") == 0)
+                o->logits_bytes = INT64_MAX;
+        return strcmp(text, "all") == 0 ? 0 : parse_size("--logits", text, &o->logits_bytes, err);
+}
+
+static void write_logits(const struct options *o, char *text, size_t size)
+{
+        const int64_t bytes = o->logits_bytes ? o->logits_bytes : WORKLOAD_LOGITS_BYTES;
+        if (bytes == INT64_MAX)
+                snprintf(text, size, "all");
+        else
+                snprintf(text, size, "%lldB", (long long)bytes);
 }
 
 static int parse_device_memory(struct options *o, const char *text, struct rv_error_info *err)
 {
-        return parse_memory(o, "--device-memory", text, MEMORY_DEVICE, err);
+        return parse_size("--device-memory", text, &o->memory[MEMORY_DEVICE], err);
 }
 
 static int parse_host_memory(struct options *o, const char *text, struct rv_error_info *err)
 {
-        return parse_memory(o, "--host-memory", text, MEMORY_HOST, err);
+        return parse_size("--host-memory", text, &o->memory[MEMORY_HOST], err);
 }
 
 static int parse_like(struct options *o, const char *text, struct rv_error_info *err)
@@ -721,6 +737,11 @@ static const struct flag flags[] = {
          .scope = FLAG_OF_MANY, AT(STORE_WHOLE, memory[MEMORY_HOST]), .parse = parse_host_memory, .report = REPORT_NEVER,
          .help = "What a rank has in its host's memory for what its device copies from and to: offloaded data, "
                  "staged messages and gradients, the batch's tokens (default and refusal: as --device-memory)",
+         .sweep = SWEEP_FIXED},
+        {.name = "logits", .argument = "SIZE", .scope = FLAG_OF_MANY, AT(STORE_WHOLE, logits_bytes),
+         .parse = parse_logits, .write = write_logits, .report = REPORT_IF_CHANGED,
+         .help = "The most memory that logits take at once (default 128MiB), with fused kernels and without shards: a "
+                 "micro-batch's rows go through the output projection and the loss in parts of that size. all: in one",
          .sweep = SWEEP_FIXED},
         {.name = "bucket-params", .argument = "N",
          .scope = FLAG_OF_MANY, AT(STORE_WHOLE, bucket_parameters), FROM(1, INT64_C(1) << 40),

@@ -15,14 +15,15 @@ import text
 TOLERANCE = 1e-6  # relative
 OFFLOAD = ("--precision", "mixed", "--offload", "--offload-activations", "--messages", "staged")
 # grid, virtual stages, more
-PLANS = [((2, 1, 1), 2, ()), ((2, 1, 1), 3, ("--p2p", "blocking")), ((2, 1, 1), 4, ("--fusion", "off", "--offload-activations")),
+PLANS = [((2, 1, 1), 2, ("--logits", "8KiB")), ((2, 1, 1), 3, ("--p2p", "blocking")), ((2, 1, 1), 4, ("--fusion", "off", "--offload-activations")),
          ((2, 2, 1), 2, ("--zero", 1, "--overlap-allreduce", *shards.BUCKETS)), ((2, 1, 2), 3, shards.SPLIT),
          ((3, 1, 1), 3, ("--recompute", "full")), ((4, 1, 1), 2, ())]
 # layers, grid, virtual stages, more
 HALF = ("--precision", "mixed")
 REPORTS = [(10, (2, 1, 2), 3, HALF), (10, (2, 1, 2), 4, (*HALF, *shards.SPLIT, "--recompute", "full")),
            (5, (2, 1, 2), 2, (*HALF, "--offload-activations", "--messages", "staged")),
-           (7, (2, 2, 2), 3, (*HALF, "--zero", 1, "--overlap-allreduce", *shards.BUCKETS)), (11, (3, 1, 2), 3, (*HALF, "--p2p", "blocking"))]
+           (7, (2, 2, 2), 3, (*HALF, "--zero", 1, "--overlap-allreduce", *shards.BUCKETS)), (11, (3, 1, 2), 3, (*HALF, "--p2p", "blocking")),
+           (4, (2, 2, 1), 2, (*HALF, "--logits", "8KiB"))]
 SPREAD = (7, (2, 2, 1), 3, (*HALF, "--ep", 2))
 # model, pp, virtual stages, layers of these where they differ
 SPLITS = [("llama3.1-405b", 8, 8, "1 or 2"), ("qwen3-235b-a22b", 8, 4, "2 or 3"), ("deepseek-v3", 4, 8, "1 or 2"), ("llama3-70b", 8, 5, None)]

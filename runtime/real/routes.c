@@ -9,12 +9,13 @@ int routes_choose(struct options *o, const struct device *device, struct net *ne
         const struct plan plan = options_plan(o, false);
         const bool host = strcmp(device->ops->name, "cpu") == 0, sums = plan.dp > 1 || plan.tied;
         struct rv_error_info why = {0}, refused;
-        if (!host && plan.zero && o->allreduce == ROUTE_DIRECT)
-                return rv_fail(err, RV_ENOTBUILT,
-                               "--allreduce direct: a GPU's reduce-scatters and all-gathers, which --zero "
-                               "needs, are not "
-                               "built yet; staged (or auto) goes through host memory");
-        if (!host && sums && !plan.zero && o->allreduce != ROUTE_STAGED)
+        const bool groups = plan_hybrid(&plan);
+        if (!host && groups && o->allreduce == ROUTE_DIRECT)
+                return rv_fail(
+                        err, RV_ENOTBUILT,
+                        "--allreduce direct: what a GPU's replicas share in groups (--shard-replicas) is "
+                        "not built yet; staged (or auto) goes through host memory");
+        if (!host && sums && !groups && o->allreduce != ROUTE_STAGED)
                 net_nccl_attach(net,
                                 &(struct net_nccl_request){device->gpu, device->fail, device->fail_context},
                                 &why);

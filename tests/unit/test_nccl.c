@@ -25,6 +25,7 @@ static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 
 struct ncclComm {
         int number, size, index, id;
+        int stream, posted;   /* of its rank's streams the one that it is on, once something was */
         ncclResult_t failure; /* that it will tell of */
 };
 
@@ -35,6 +36,7 @@ struct call {
         void *buffer;
         size_t count;
         int type, token;
+        int root; /* of what goes to one rank, or comes from one */
 };
 
 static struct rank {
@@ -43,6 +45,8 @@ static struct rank {
         bool no_gpu;
         int events; /* that have been reached, of those recorded */
         int recorded;
+        char streams[2]; /* whose addresses are its streams */
+        int streams_made;
         int rest_done; /* a token that the rest of the net has to tell, or -1 */
         struct call calls[MAX_CALLS];
         int count;
@@ -80,14 +84,52 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
         assert_int_equal(flags, cudaStreamNonBlocking);
-        *stream = (cudaStream_t)(void *)self;
+        assert_true(self->streams_made < 2);
+        *stream = (cudaStream_t)(void *)&self->streams[self->streams_made++];
         return cudaSuccess;
+}
+
+/* Which of its streams it is: one for each group. */
+static int stream_of(cudaStream_t stream)
+{
+        const long which = (char *)(void *)stream - self->streams;
+        assert_true(which >= 0 && which < self->streams_made);
+        return (int)which;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-        assert_ptr_equal(stream, self);
+        stream_of(stream);
         note(&(struct call){.what = "stream destroyed"});
+        return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+        stream_of(stream);
+        note(&(struct call){.what = "waited"});
+        return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **pointer, size_t bytes)
+{
+        assert_int_equal(bytes, 64 << 20);
+        *pointer = self->streams; /* nothing reads it */
+        return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *pointer, int value, size_t bytes, cudaStream_t stream)
+{
+        (void)bytes;
+        stream_of(stream);
+        assert_true(pointer == self->streams && value == 0);
+        return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *pointer)
+{
+        assert_ptr_equal(pointer, self->streams);
+        note(&(struct call){.what = "memory given back"});
         return cudaSuccess;
 }
 
@@ -106,7 +148,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-        assert_ptr_equal(stream, self);
+        stream_of(stream);
         event->place = self->recorded++;
         return cudaSuccess;
 }
@@ -160,8 +202,60 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
 {
         assert_ptr_equal(from, to);
         assert_int_equal(op, ncclSum);
-        assert_ptr_equal(stream, self);
+        assert_int_equal(comm->stream, comm->posted++ ? stream_of(stream) : comm->stream);
+        comm->stream = stream_of(stream);
         note(&(struct call){.what = "sum", .comm = comm, .buffer = to, .count = count, .type = (int)type});
+        return ncclSuccess;
+}
+
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream)
+{
+        assert_int_equal(op, ncclSum);
+        assert_int_equal(comm->stream, stream_of(stream));
+        assert_ptr_equal((const char *)from + (size_t)comm->index * count * 2, to); /* of 16 bits, in place */
+        note(&(struct call){
+                .what = "scatter", .comm = comm, .buffer = to, .count = count, .type = (int)type});
+        return ncclSuccess;
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+        assert_int_equal(comm->stream, stream_of(stream));
+        assert_ptr_equal((char *)to + (size_t)comm->index * count * 2, from);
+        note(&(struct call){.what = "gather", .comm = comm, .buffer = to, .count = count, .type = (int)type});
+        return ncclSuccess;
+}
+
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream)
+{
+        assert_int_equal(op, ncclSum);
+        assert_ptr_equal(from, to);
+        assert_int_equal(comm->stream, stream_of(stream));
+        note(&(struct call){"reduce", comm, to, count, (int)type, 0, root});
+        return ncclSuccess;
+}
+
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+        assert_ptr_equal(from, to);
+        assert_int_equal(comm->stream, stream_of(stream));
+        note(&(struct call){"broadcast", comm, to, count, (int)type, 0, root});
+        return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+        note(&(struct call){.what = "together"});
+        return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+        note(&(struct call){.what = "together no more"});
         return ncclSuccess;
 }
 
@@ -177,7 +271,7 @@ static void rest_iallreduce(struct net *net, void *buffer, int64_t elements, enu
 {
         assert_ptr_equal(net, &self->net);
         assert_int_equal(group, NET_WORLD);
-        note(&(struct call){"rest", NULL, buffer, (size_t)elements, (int)type, token});
+        note(&(struct call){"rest", NULL, buffer, (size_t)elements, (int)type, token, 0});
 }
 
 static int rest_test(struct net *net, struct net_done *done)
@@ -320,6 +414,13 @@ static void each_rank_joins_its_replicas_and_then_the_other_end(void **state)
                 /* the first of each group made its id */
                 assert_int_equal(count_of(rank, "id"), (replica == 0) + (stage == 0));
         }
+        for (int i = 0; i < RANKS; i++) { /* a sum of one number and one of many, on streams of their own */
+                const int groups = i % PP == 1 ? 1 : 2;
+                assert_int_equal(count_of(&ranks[i], "sum"), 2 * groups);
+                assert_int_equal(count_of(&ranks[i], "waited"), groups);
+                assert_int_equal(count_of(&ranks[i], "memory given back"), groups);
+                assert_true(groups == 1 || joined(&ranks[i], 0)->stream != joined(&ranks[i], 1)->stream);
+        }
         assert_int_equal(next_id, PP + DP);
         for (int stage = 0; stage < PP; stage++) /* other groups, other ids */
                 for (int other = 0; other < stage; other++)
@@ -362,6 +463,50 @@ static void sums_go_to_nccl_and_scalars_to_the_rest(void **state)
         self->events = self->recorded;
         for (struct net_done done; net->ops->test(net, &done);)
                 ;
+        close_all();
+}
+
+/* What ZeRO-1 reduces and gathers: by one call where parts are equal, else by one for each part. */
+static void parts_go_to_their_members(void **state)
+{
+        (void)state;
+        char buffer[22];
+        set_ranks();
+        attach_all();
+        for (int rank = 0; rank < RANKS; rank++) {
+                self = &ranks[rank];
+                struct net *net = &self->net;
+                const int index = rank / PP;
+                const struct call *call;
+                net->ops->ireduce_scatter(net, buffer, NULL, 10, NET_FP16, NET_DATA, 1);
+                call = &self->calls[self->count - 1];
+                assert_string_equal(call->what, "scatter");
+                assert_ptr_equal(call->buffer, buffer + (ptrdiff_t)index * 10);
+                assert_int_equal(call->count, 5);
+                net->ops->iall_gather(net, buffer, NULL, 10, NET_BF16, NET_DATA, 2);
+                call = &self->calls[self->count - 1];
+                assert_string_equal(call->what, "gather");
+                assert_int_equal(call->count, 5);
+                assert_int_equal(call->type, ncclBfloat16);
+                for (int way = 0; way < 2; way++) {
+                        if (way == 0)
+                                net->ops->ireduce_scatter(net, buffer, NULL, 11, NET_FP16, NET_DATA, 3);
+                        else
+                                net->ops->iall_gather(net, buffer, NULL, 11, NET_FP16, NET_DATA, 4);
+                        call = &self->calls[self->count - 4];
+                        assert_string_equal(call[0].what, "together");
+                        for (int i = 0; i < DP; i++) {
+                                assert_string_equal(call[1 + i].what, way == 0 ? "reduce" : "broadcast");
+                                assert_int_equal(call[1 + i].root, i);
+                                assert_int_equal(call[1 + i].count, i == 0 ? 6 : 5);
+                                assert_ptr_equal(call[1 + i].buffer, buffer + (ptrdiff_t)i * 12);
+                        }
+                        assert_string_equal(call[3].what, "together no more");
+                }
+                self->events = self->recorded;
+                for (struct net_done done; net->ops->test(net, &done);)
+                        ;
+        }
         close_all();
 }
 
@@ -447,6 +592,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(each_rank_joins_its_replicas_and_then_the_other_end),
+                cmocka_unit_test(parts_go_to_their_members),
                 cmocka_unit_test(sums_go_to_nccl_and_scalars_to_the_rest),
                 cmocka_unit_test(tokens_come_back_when_their_events_are_reached),
                 cmocka_unit_test(ranks_that_share_a_gpu_are_left_to_the_rest),

@@ -1,9 +1,9 @@
-/* The plugin: a net whose all-reduces of gradients are NCCL's. Everything else is left to the net that it
- * takes them from.
+/* The plugin: a net whose all-reduces of gradients, and with ZeRO-1 their halves, are NCCL's. Everything else
+ * is left to the net that it takes them from.
  *
- * All-reduces run on a stream of their own, in the order in which they are posted, which is the same on all
- * ranks of a group. The core posts one when its gradients are there and uses them when it is told of the end,
- * so the stream waits for no other and no other waits for it; its events are polled. */
+ * Collectives of a group run on a stream of its own, in the order in which they are posted, which is the same
+ * on all ranks of the group. The core posts one when its data are there and uses them when it is told of the
+ * end, so the stream waits for no other and no other waits for it; its events are polled. */
 #include "runtime/net/nccl.h"
 
 #include "runtime/device/cuda/lane.h"
@@ -21,8 +21,10 @@ struct net_nccl {
         const struct net_ops *rest;
         void (*fail)(void *context, const char *sentence);
         void *fail_context;
-        ncclComm_t comms[SUMMED_GROUPS]; /* NULL: this rank is in no such group, or alone in it */
-        cudaStream_t stream;
+        /* NULL: this rank is in no such group, or alone in it. Members and which of them this one is. */
+        ncclComm_t comms[SUMMED_GROUPS];
+        int sizes[SUMMED_GROUPS], indices[SUMMED_GROUPS];
+        cudaStream_t streams[SUMMED_GROUPS];
         struct cuda_events events;
         struct cuda_queue pending; /* all-reduces that nobody was told of yet */
 };
@@ -78,23 +80,132 @@ static ncclDataType_t nccl_type(enum net_type type)
         }
 }
 
+/* The token comes back when the group's stream has got here. */
+static void await(struct net_nccl *nccl, enum net_group group, int token)
+{
+        struct cuda_pending pending = {.token = token};
+        check_cuda(nccl, cuda_events_take(&nccl->events, &pending.event), "an event");
+        check_cuda(nccl, cudaEventRecord(pending.event, nccl->streams[group]), "its event");
+        cuda_queue_push(&nccl->pending, &pending);
+}
+
+/* Scalars, which are in host memory, and what shards do are left to the rest. */
+static bool is_summed(enum net_group group)
+{
+        return (int)group < SUMMED_GROUPS;
+}
+
 static void nccl_iallreduce(struct net *net, void *buffer, int64_t elements, enum net_type type,
                             enum net_group group, int token)
 {
         struct net_nccl *nccl = nccl_of(net);
-        struct cuda_pending pending = {.token = token};
-        if ((int)group >= SUMMED_GROUPS) { /* scalars, which are in host memory; shards */
+        if (!is_summed(group)) {
                 nccl->rest->iallreduce(net, buffer, elements, type, group, token);
                 return;
         }
         if (nccl->comms[group])
                 check_nccl(nccl,
                            ncclAllReduce(buffer, buffer, (size_t)elements, nccl_type(type), ncclSum,
-                                         nccl->comms[group], nccl->stream),
+                                         nccl->comms[group], nccl->streams[group]),
                            "ncclAllReduce");
-        check_cuda(nccl, cuda_events_take(&nccl->events, &pending.event), "an event");
-        check_cuda(nccl, cudaEventRecord(pending.event, nccl->stream), "its event");
-        cuda_queue_push(&nccl->pending, &pending);
+        await(nccl, group, token);
+}
+
+static size_t bytes_of(enum net_type type)
+{
+        return type == NET_DOUBLE ? 8 : type == NET_FLOAT ? 4 : 2;
+}
+
+/* A member's part of a buffer (net.h), which the last ones may have less of, or nothing. */
+struct part {
+        char *at;
+        size_t elements;
+};
+
+static struct part part_of(void *buffer, int64_t elements, enum net_type type, int members, int index)
+{
+        const int64_t each = (elements + members - 1) / members, begin = each * index;
+        const int64_t left = begin < elements ? elements - begin : 0;
+        return (struct part){(char *)buffer + (size_t)(left ? begin : 0) * bytes_of(type),
+                             (size_t)(left < each ? left : each)};
+}
+
+/* Every member's part goes to it, by one call that is for equal parts, or by one for each. */
+static void scatter_sums(struct net_nccl *nccl, void *buffer, int64_t elements, enum net_type type,
+                         enum net_group group)
+{
+        const int members = nccl->sizes[group];
+        const struct part own = part_of(buffer, elements, type, members, nccl->indices[group]);
+        if (elements % members == 0) {
+                check_nccl(nccl,
+                           ncclReduceScatter(buffer, own.at, own.elements, nccl_type(type), ncclSum,
+                                             nccl->comms[group], nccl->streams[group]),
+                           "ncclReduceScatter");
+                return;
+        }
+        check_nccl(nccl, ncclGroupStart(), "ncclGroupStart");
+        for (int i = 0; i < members; i++) {
+                const struct part part = part_of(buffer, elements, type, members, i);
+                if (part.elements)
+                        check_nccl(nccl,
+                                   ncclReduce(part.at, part.at, part.elements, nccl_type(type), ncclSum, i,
+                                              nccl->comms[group], nccl->streams[group]),
+                                   "ncclReduce");
+        }
+        check_nccl(nccl, ncclGroupEnd(), "ncclGroupEnd");
+}
+
+static void gather_parts(struct net_nccl *nccl, void *buffer, int64_t elements, enum net_type type,
+                         enum net_group group)
+{
+        const int members = nccl->sizes[group];
+        const struct part own = part_of(buffer, elements, type, members, nccl->indices[group]);
+        if (elements % members == 0) {
+                check_nccl(nccl,
+                           ncclAllGather(own.at, buffer, own.elements, nccl_type(type), nccl->comms[group],
+                                         nccl->streams[group]),
+                           "ncclAllGather");
+                return;
+        }
+        check_nccl(nccl, ncclGroupStart(), "ncclGroupStart");
+        for (int i = 0; i < members; i++) {
+                const struct part part = part_of(buffer, elements, type, members, i);
+                if (part.elements)
+                        check_nccl(nccl,
+                                   ncclBroadcast(part.at, part.at, part.elements, nccl_type(type), i,
+                                                 nccl->comms[group], nccl->streams[group]),
+                                   "ncclBroadcast");
+        }
+        check_nccl(nccl, ncclGroupEnd(), "ncclGroupEnd");
+}
+
+/* Parts that lie elsewhere are those of ZeRO-2 and 3, which GPUs do not do. */
+static void nccl_ireduce_scatter(struct net *net, void *buffer, void *own, int64_t elements,
+                                 enum net_type type, enum net_group group, int token)
+{
+        struct net_nccl *nccl = nccl_of(net);
+        if (!is_summed(group)) {
+                nccl->rest->ireduce_scatter(net, buffer, own, elements, type, group, token);
+                return;
+        }
+        assert(!own);
+        if (nccl->comms[group])
+                scatter_sums(nccl, buffer, elements, type, group);
+        await(nccl, group, token);
+}
+
+static void nccl_iall_gather(struct net *net, void *buffer, const void *own, int64_t elements,
+                             enum net_type type, enum net_group group, int token)
+{
+        struct net_nccl *nccl = nccl_of(net);
+        if (!is_summed(group)) {
+                nccl->rest->iall_gather(net, buffer, own, elements, type, group, token);
+                return;
+        }
+        assert(!own);
+        if (nccl->comms[group])
+                gather_parts(nccl, buffer, elements, type, group);
+        await(nccl, group, token);
 }
 
 /* An all-reduce whose other end has failed would never end: NCCL notes why. */
@@ -144,7 +255,8 @@ static void nccl_close(struct net *net)
                         ncclCommDestroy(nccl->comms[i]);
         cuda_events_free(&nccl->events);
         cuda_queue_free(&nccl->pending);
-        cudaStreamDestroy(nccl->stream);
+        for (int i = 0; i < SUMMED_GROUPS; i++)
+                cudaStreamDestroy(nccl->streams[i]);
         net->ops = nccl->rest;
         free(nccl);
         net->ops->close(net);
@@ -208,6 +320,24 @@ static struct circle circle_of(const struct seat *seats, const struct net *net, 
         return circle;
 }
 
+/* NCCL takes what memory it needs at the first collectives of a group. They are made here, of a few bytes and
+ * of many, so that who asks for the free memory later does not give that away. */
+static void warm_up(struct net_nccl *nccl, enum net_group group)
+{
+        static const size_t BYTES = (size_t)64 << 20;
+        const size_t counts[] = {1, BYTES / sizeof(float)};
+        void *buffer = NULL;
+        check_cuda(nccl, cudaMalloc(&buffer, BYTES), "memory to warm up");
+        check_cuda(nccl, cudaMemsetAsync(buffer, 0, BYTES, nccl->streams[group]), "clearing it");
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+                check_nccl(nccl,
+                           ncclAllReduce(buffer, buffer, counts[i], ncclFloat32, ncclSum, nccl->comms[group],
+                                         nccl->streams[group]),
+                           "ncclAllReduce");
+        check_cuda(nccl, cudaStreamSynchronize(nccl->streams[group]), "the first ones");
+        check_cuda(nccl, cudaFree(buffer), "giving memory back");
+}
+
 /* The first rank of each group makes its group's id, and all ranks see all ids. Groups of one sort do not
  * meet, and every rank joins that of its replicas first, so that no two wait for each other. */
 static void join(struct net *net, struct net_nccl *nccl, const struct seat *seats)
@@ -226,11 +356,15 @@ static void join(struct net *net, struct net_nccl *nccl, const struct seat *seat
         for (int i = 0; i < SUMMED_GROUPS; i++) {
                 const int group = order[i];
                 const struct circle circle = circle_of(seats, net, group);
+                nccl->sizes[group] = circle.size;
+                nccl->indices[group] = circle.index;
                 if (circle.size > 1)
                         check_nccl(nccl,
                                    ncclCommInitRank(&nccl->comms[group], circle.size,
                                                     all[circle.first][group], circle.index),
                                    "ncclCommInitRank");
+                if (circle.size > 1)
+                        warm_up(nccl, (enum net_group)group);
         }
         free(all);
 }
@@ -247,12 +381,16 @@ static void take_over(struct net *net, const struct net_nccl_request *request, c
         nccl->rest = net->ops;
         nccl->ops = *net->ops;
         nccl->ops.iallreduce = nccl_iallreduce;
+        nccl->ops.ireduce_scatter = nccl_ireduce_scatter;
+        nccl->ops.iall_gather = nccl_iall_gather;
         nccl->ops.test = nccl_test;
         nccl->ops.pending = nccl_pending;
         nccl->ops.close = nccl_close;
         nccl->events.flags = cudaEventDisableTiming;
+        for (int i = 0; i < SUMMED_GROUPS; i++)
+                check_cuda(nccl, cudaStreamCreateWithFlags(&nccl->streams[i], cudaStreamNonBlocking),
+                           "its stream");
         join(net, nccl, seats);
-        check_cuda(nccl, cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking), "its stream");
         net->ops = &nccl->ops;
         net->sums_device_memory = true;
 }

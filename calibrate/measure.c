@@ -12,6 +12,7 @@
 #include "calibrate/phase.h"
 #include "calibrate/request.h"
 #include "calibrate/samples.h"
+#include "runtime/base/child.h"
 #include "runtime/base/file.h"
 #include "runtime/device/device.h"
 #include "runtime/plan/options.h"
@@ -220,13 +221,16 @@ static void visit_load(struct session *s, int round, struct samples *samples)
 }
 
 /* How many rounds there are in all, after `done` of them: as many as there is time for at their speed so far,
- * and up to twice as many as long as kernels have not settled. The first rank decides. */
+ * and up to twice as many as long as kernels have not settled, unless a time was asked for. The first rank
+ * decides. */
 static int choose_rounds(const struct session *s, int done)
 {
         const struct effort *effort = s->effort;
         double seconds = 0;
         for (int dtype = 0; dtype < DTYPES; dtype++)
                 seconds += s->request.precisions[dtype] ? effort->seconds : 0;
+        if (s->request.seconds)
+                seconds = s->request.seconds;
         double each = (device_seconds() - s->began) / done;
         int rounds = (int)fmin(floor(seconds / each), effort->max_rounds);
         bool settled = true;
@@ -234,6 +238,7 @@ static int choose_rounds(const struct session *s, int done)
                 rounds = effort->min_rounds;
         for (int i = 0; i < s->load_count; i++)
                 settled = settled && samples_settled(&s->loads[i]);
+        settled = settled || s->request.seconds > 0;
         if (done >= rounds)
                 rounds = settled || done >= 2 * rounds ? done : done + 1;
         s->net->ops->broadcast(s->net, &rounds, sizeof rounds, 0);
@@ -575,45 +580,34 @@ struct answer {
         struct family_room room;
 };
 
-static int room_from_child(struct session *s, int from, pid_t child, struct rv_error_info *err)
+static int find_and_tell(void *context, int to)
 {
-        struct answer answer;
-        size_t got = 0;
-        ssize_t more;
-        while ((more = read(from, (char *)&answer + got, sizeof answer - got)) > 0)
-                got += (size_t)more;
-        close(from);
-        waitpid(child, NULL, 0);
-        if (got < sizeof answer)
-                return rv_fail(err, RV_ESYSTEM,
-                               "the process that was to open the GPU ended without an answer");
-        *err = answer.err;
-        s->room = answer.room;
-        return answer.err.code;
+        struct session *s = context;
+        struct rv_error_info err = {0};
+        find_room(s, &err);
+        const struct answer answer = {err, s->room};
+        return child_tell(to, &answer, sizeof answer);
 }
 
 /* The same by a child, so that this process, which becomes mpirun, never opens the GPU: what a driver keeps
  * for a process would stay beside the ranks. */
 static int find_room_apart(struct session *s, struct rv_error_info *err)
 {
-        int ends[2];
+        struct child child;
+        struct answer answer;
+        char end[96];
+        int status;
         if (!request_gpu(&s->request))
                 return find_room(s, err);
-        if (pipe(ends) != 0)
-                return rv_fail(err, RV_ESYSTEM, "no pipe: %s", strerror(errno));
-        const pid_t child = fork();
-        if (child < 0) {
-                close(ends[0]);
-                close(ends[1]);
-                return rv_fail(err, RV_ESYSTEM, "no process that opens the GPU: %s", strerror(errno));
-        }
-        if (child > 0) {
-                close(ends[1]);
-                return room_from_child(s, ends[0], child, err);
-        }
-        find_room(s, err);
-        const struct answer answer = {*err, s->room};
-        _exit(write(ends[1], &answer, sizeof answer) != sizeof answer);
+        const int rc = child_start(&child, find_and_tell, s, "that opens the GPU", err);
+        if (rc)
+                return rc;
+        if (child_answer(&child, &answer, sizeof answer, &status) < sizeof answer)
+                return rv_fail(err, RV_ESYSTEM, "the process that was to open the GPU %s, without an answer",
+                               child_end(status, end, sizeof end));
+        *err = answer.err;
+        s->room = answer.room;
+        return answer.err.code;
 }
 
 /* As the user started it. Everything that can be wrong with the command line is found before there are ranks:

@@ -67,6 +67,9 @@ static const struct setting option_rows[] = {
          .help = "Write the profile (JSON) to this file (required)"},
         {SETTING_SET, "quick", AT(request.quick),
          .help = "Fewer repetitions: under half a minute a precision instead of about one and a half"},
+        {SETTING_INT, "seconds", .argument = "S", AT(request.seconds), FROM(1, 86400),
+         .help = "Measure for about so long, two rounds at least, whether kernels settle or not (default: a precision "
+                 "22, or 70 without --quick, and up to twice as long until they settle)"},
         {SETTING_INT, "ranks", .argument = "N", AT(request.asked_ranks), FROM(1, MAX_RANKS),
          .help = "Ranks that compute at the same time (default 1; under mpirun: all of them), of a CPU no more than its "
                  "processors: simulate lets ranks beyond these share them"},

@@ -57,6 +57,7 @@ struct request {
         int local_rank, local_ranks;
         /* Fewer repetitions. */
         bool quick;
+        int seconds; /* that measuring may take, but for its least; 0: as it needs */
         /* Tables to make the profile of, instead of measuring; without any table it is not asked for. */
         struct import_request import;
 };

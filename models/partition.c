@@ -239,7 +239,7 @@ static void derive(struct layer_tensors *tensors, const struct gpt *gpt, enum la
 {
         const struct work work = {.micro_batch_size = 1, .seq_len = 1, .tp = 1};
         struct program program;
-        program_begin(&program, 1, false, 1, 0, 1, false);
+        program_begin(&program, (struct program_split){0});
         family_build(&program, layer, gpt, &work);
         for (int s = 0; s < program.forward.count; s++)
                 memo.swiglu |= program.forward.at[s].kind == KERNEL_SWIGLU ||

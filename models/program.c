@@ -38,20 +38,23 @@ struct step *program_add_step(struct steps *steps, struct step step)
         return &steps->at[steps->count++];
 }
 
-void program_begin(struct program *p, int shards, bool sequence_parallel, int expert_ranks,
-                   double expert_capacity, int context_ranks, bool context_gathers)
+static int one_at_least(int count)
 {
-        p->context_gathers = context_gathers;
-        p->context_ranks = context_ranks;
-        p->expert_ranks = expert_ranks;
-        p->expert_capacity = expert_capacity;
+        return count > 1 ? count : 1;
+}
+
+void program_begin(struct program *p, struct program_split split)
+{
+        split.shards = one_at_least(split.shards);
+        split.shards_x = one_at_least(split.shards_x);
+        split.shards_z = one_at_least(split.shards_z);
+        split.sequence_parallel = split.sequence_parallel && split.shards > 1;
+        split.pieces = one_at_least(split.pieces);
+        split.expert_ranks = one_at_least(split.expert_ranks);
+        split.context_ranks = one_at_least(split.context_ranks);
+        p->split = split;
         p->value_count = p->tensor_count = p->units = p->forward.count = p->backward.count = 0;
-        p->shards = shards;
-        p->shards_x = p->shards_z = 1;
-        p->sequence_parallel = sequence_parallel && shards > 1;
-        p->pieces = 1;
-        p->whole_experts = p->tokens_once = false;
-        p->forward_only = p->wide_gradients = false;
+        p->forward_only = false;
         p->input = p->output = p->output_gradient = p->input_gradient = -1;
 }
 

@@ -161,22 +161,35 @@ struct steps {
         int count;
 };
 
+/* How a layer is split over ranks, and in what its parameters' gradients are. Counts of 0 stand for 1. */
+#define PROGRAM_SPLIT                                                                                        \
+        int shards; /* of a grid: along y */                                                                 \
+        int shards_x, shards_z;                                                                              \
+        bool sequence_parallel; /* of several shards alone */                                                \
+        int pieces;       /* of rows of tokens, into which products of shards are cut: program_overlap */    \
+        int expert_ranks; /* over which, whose tokens are not the same, experts are spread; 1: this rank has \
+                             all */                                                                          \
+        double expert_capacity;          /* see struct work */                                               \
+        bool whole_experts, tokens_once; /* see struct work */                                               \
+        int context_ranks;    /* that have parts of the same sequences; 1: this rank has all of each */      \
+        bool context_gathers; /* keys of all ranks are gathered; else they go from rank to rank in a ring */ \
+        bool wide_gradients;  /* gradients of parameters are fp32 whatever tensors are stored as */
+struct program_split {
+        PROGRAM_SPLIT
+};
+
 struct program {
         struct value values[PROGRAM_VALUES];
         int value_count, units;
         struct program_tensor tensors[PROGRAM_TENSORS]; /* in the order in which the family makes them */
         int tensor_count;
-        int shards; /* of a grid: along y */
-        int shards_x, shards_z;
-        bool sequence_parallel;
-        int pieces;       /* of rows of tokens, into which products of shards are cut: program_overlap */
-        int expert_ranks; /* over which experts are spread; 1: this rank has them all */
-        double expert_capacity;          /* see struct work */
-        bool whole_experts, tokens_once; /* see struct work */
-        int context_ranks;    /* that have parts of the same sequences; 1: this rank has all of each */
-        bool context_gathers; /* keys of all ranks are gathered; else they go from rank to rank in a ring */
-        bool forward_only;    /* it is of a validation pass and has no backward */
-        bool wide_gradients;  /* gradients of parameters are fp32 whatever tensors are stored as */
+        union {
+                struct {
+                        PROGRAM_SPLIT
+                };
+                struct program_split split; /* the same */
+        };
+        bool forward_only; /* it is of a validation pass and has no backward */
         /* The values that come from and go to the neighbouring layers; -1: the layer has none of that
          * kind. */
         int input, output, output_gradient, input_gradient;
@@ -185,13 +198,8 @@ struct program {
 
 /* ---- for families: the builders append steps to the forward and return the value that these write ---- */
 
-/* Empties a program and sets how many shards share the layer, over how many ranks, whose tokens are not
- * the same, its experts are spread, and how many ranks have parts of the same sequences. Sequence parallel is
- * of several shards only. The shards are no grid, unless shards_x and shards_z are set after it, experts are
- * split over shards, unless whole_experts is, tokens go to each of their experts, unless tokens_once is, and
- * nothing is in pieces, unless `pieces` is. */
-void program_begin(struct program *, int shards, bool sequence_parallel, int expert_ranks,
-                   double expert_capacity, int context_ranks, bool context_gathers);
+/* Empties a program, whatever was in it, and sets how its layer is split. */
+void program_begin(struct program *, struct program_split split);
 
 /* Declares the layer's input: activations (B,T,C) of the layer before. */
 int program_input(struct program *, int64_t B, int64_t T, int64_t C);

@@ -28,14 +28,18 @@ static void derive(struct program *program, enum layer layer, const struct gpt *
 {
         const int x = work_shards_x(work), z = work_shards_z(work);
         assert(shards % (x * z) == 0);
-        program_begin(program, shards / (x * z), work->sequence_parallel, work_expert_ranks(work),
-                      work->expert_capacity, work_context_ranks(work), work->cp_gathers);
-        program->shards_x = x;
-        program->shards_z = z;
-        program->whole_experts = work->whole_experts;
-        program->tokens_once = work->tokens_once;
-        program->pieces = work->tp_overlap > 1 ? work->tp_overlap : 1;
-        program->wide_gradients = work->wide_gradients;
+        program_begin(program, (struct program_split){.shards = shards / (x * z),
+                                                      .shards_x = x,
+                                                      .shards_z = z,
+                                                      .sequence_parallel = work->sequence_parallel,
+                                                      .pieces = work->tp_overlap,
+                                                      .expert_ranks = work_expert_ranks(work),
+                                                      .expert_capacity = work->expert_capacity,
+                                                      .whole_experts = work->whole_experts,
+                                                      .tokens_once = work->tokens_once,
+                                                      .context_ranks = work_context_ranks(work),
+                                                      .context_gathers = work->cp_gathers,
+                                                      .wide_gradients = work->wide_gradients});
         family_build(program, layer, gpt, work);
         program_finish(program, work->fused);
         if (work->format != FORMAT_STORED && layer_is_block(layer))

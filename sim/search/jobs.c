@@ -1,19 +1,16 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "sim/search/jobs.h"
 
+#include "runtime/base/child.h"
 #include "sim/world/interval.h"
 #include "sim/world/predict.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* ---- the list ---- */
 
@@ -89,69 +86,53 @@ static int predict(const struct candidate *candidate, const struct jobs *jobs, s
         return 0;
 }
 
-/* The child: it ends with its parent, and what it has not freed ends with it. */
-static _Noreturn void predict_and_tell(const struct job *job, const struct jobs *jobs, int to)
+/* What a child is to predict. */
+struct errand {
+        const struct job *job;
+        const struct jobs *jobs;
+};
+
+/* In the child: what it has not freed ends with it. */
+static int predict_and_tell(void *context, int to)
 {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        const struct errand *errand = context;
         struct outcome outcome = {.state = OUTCOME_PENDING};
         struct rv_error_info err;
-        if (predict(job->candidate, jobs, &outcome, &err)) {
+        if (predict(errand->job->candidate, errand->jobs, &outcome, &err)) {
                 outcome.state = OUTCOME_FAILED;
                 memcpy(outcome.failure, err.sentence, sizeof err.sentence);
         }
-        _exit(write(to, &outcome, sizeof outcome) == sizeof outcome ? 0 : 1);
+        return child_tell(to, &outcome, sizeof outcome);
 }
 
 /* ---- all of them ---- */
 
 struct worker {
         struct job *job; /* NULL: free */
-        pid_t pid;
-        int from;
+        struct child child;
 };
 
 static int start(struct worker *worker, struct job *job, const struct jobs *jobs, struct rv_error_info *err)
 {
-        int ends[2];
-        if (pipe(ends))
-                return rv_fail(err, RV_ESYSTEM, "no pipe for a prediction: %s", strerror(errno));
-        fflush(NULL); /* or the child would have the same text to write */
-        pid_t pid = fork();
-        if (pid == 0) {
-                close(ends[0]);
-                predict_and_tell(job, jobs, ends[1]);
-        }
-        close(ends[1]);
-        if (pid < 0) {
-                close(ends[0]);
-                return rv_fail(err, RV_ESYSTEM, "no process for a prediction: %s", strerror(errno));
-        }
-        *worker = (struct worker){job, pid, ends[0]};
-        return 0;
+        struct errand errand = {job, jobs};
+        const int rc = child_start(&worker->child, predict_and_tell, &errand, "for a prediction", err);
+        worker->job = rc ? NULL : job;
+        return rc;
 }
 
 /* The pipe has something, or has ended: an outcome is short enough to be written at once. */
 static void finish(struct worker *worker)
 {
         struct outcome *outcome = &worker->job->outcome;
-        ssize_t got;
-        int status = 0;
-        do
-                got = read(worker->from, outcome, sizeof *outcome);
-        while (got < 0 && errno == EINTR);
-        close(worker->from);
-        while (waitpid(worker->pid, &status, 0) < 0 && errno == EINTR)
-                ;
+        char end[96];
+        int status;
+        const size_t got = child_answer(&worker->child, outcome, sizeof *outcome, &status);
         worker->job = NULL;
         if (got == sizeof *outcome)
                 return;
         *outcome = (struct outcome){.state = OUTCOME_FAILED};
-        if (WIFSIGNALED(status))
-                snprintf(outcome->failure, sizeof outcome->failure, "its process was ended by signal %d (%s)",
-                         WTERMSIG(status), strsignal(WTERMSIG(status)));
-        else
-                snprintf(outcome->failure, sizeof outcome->failure, "its process ended with status %d",
-                         WEXITSTATUS(status));
+        snprintf(outcome->failure, sizeof outcome->failure, "its process %s",
+                 child_end(status, end, sizeof end));
 }
 
 /* Waits a second at most for some worker to end, and takes what has ended. Returns how many still work. */
@@ -159,7 +140,8 @@ static int take_ended(struct worker *workers, struct pollfd *polled, int count)
 {
         int working = 0;
         for (int i = 0; i < count; i++)
-                polled[i] = (struct pollfd){.fd = workers[i].job ? workers[i].from : -1, .events = POLLIN};
+                polled[i] =
+                        (struct pollfd){.fd = workers[i].job ? workers[i].child.from : -1, .events = POLLIN};
         poll(polled, (nfds_t)count, 1000);
         for (int i = 0; i < count; i++) {
                 if (workers[i].job && (polled[i].revents & (POLLIN | POLLHUP | POLLERR)))
@@ -173,7 +155,7 @@ static void stop(struct worker *workers, int count)
 {
         for (int i = 0; i < count; i++)
                 if (workers[i].job) {
-                        kill(workers[i].pid, SIGKILL);
+                        kill(workers[i].child.pid, SIGKILL);
                         finish(&workers[i]);
                 }
 }

@@ -1,5 +1,6 @@
 #include "sim/world/network.h"
 
+#include "runtime/base/child.h"
 #include "runtime/base/file.h"
 #include "runtime/sched/op.h"
 
@@ -240,25 +241,32 @@ static void limit_trial(void)
         }
 }
 
+/* What a child is to try. */
+struct errand {
+        const char *path;
+        int ranks, stages;
+};
+
 /* In a child: loads the file and uses it; SimGrid ends the child if anything is wrong. */
-static _Noreturn void try_xml(const char *path, int ranks, int stages, int complaints)
+static int try_xml(void *context, int complaints)
 {
+        const struct errand *errand = context;
         dup2(complaints, STDERR_FILENO);
         limit_trial();
-        start_simgrid(ranks);
-        simgrid_load_platform(path);
+        start_simgrid(errand->ranks);
+        simgrid_load_platform(errand->path);
         check_links();
         size_t count;
         sg_host_t *all = devices(&count);
-        struct trial trial = {(int)count < ranks ? (int)count : ranks, stages};
+        struct trial trial = {(int)count < errand->ranks ? (int)count : errand->ranks, errand->stages};
         if (trial.ranks == 0) /* the parent says so */
-                _exit(0);
+                return 0;
         sg_actor_t actor = sg_actor_init("try", all[0]);
         sg_actor_set_data(actor, &trial);
         sg_actor_start_(actor, try_routes, 0, NULL);
         free(all);
         simgrid_run();
-        _exit(0);
+        return 0;
 }
 
 /* The sentence in what SimGrid wrote before it ended: after "Parse error at " or "Uncaught exception ...: ".
@@ -275,22 +283,14 @@ static void find_complaint(char *text, char **begin)
 
 static int check_xml(const char *path, int ranks, int stages, struct rv_error_info *err)
 {
-        char text[4096], *complaint;
-        size_t length = 0;
-        ssize_t got;
-        int ends[2], status = 0;
-        if (pipe(ends))
-                return rv_fail(err, RV_ESYSTEM, "no pipe to try %s: %s", path, strerror(errno));
-        pid_t child = fork();
-        if (child == 0)
-                try_xml(path, ranks, stages, ends[1]);
-        close(ends[1]);
-        while ((got = read(ends[0], text + length, sizeof text - 1 - length)) > 0)
-                length += (size_t)got;
-        text[length] = 0;
-        close(ends[0]);
-        if (child < 0 || waitpid(child, &status, 0) != child)
-                return rv_fail(err, RV_ESYSTEM, "no process to try %s: %s", path, strerror(errno));
+        char text[4096], end[96], *complaint;
+        struct child child;
+        struct errand errand = {path, ranks, stages};
+        int status;
+        const int rc = child_start(&child, try_xml, &errand, "to try a platform", err);
+        if (rc)
+                return rc;
+        text[child_answer(&child, text, sizeof text - 1, &status)] = 0;
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
                 return 0;
         if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
@@ -303,9 +303,8 @@ static int check_xml(const char *path, int ranks, int stages, struct rv_error_in
         if (WIFEXITED(status) && WEXITSTATUS(status) == REFUSED)
                 return rv_fail(err, RV_EINPUT, "%s: %.300s", path, complaint);
         if (WIFSIGNALED(status) && !complaint[0])
-                return rv_fail(err, RV_ESYSTEM,
-                               "%s: the process that tried this platform was ended by signal %d (%s)", path,
-                               WTERMSIG(status), strsignal(WTERMSIG(status)));
+                return rv_fail(err, RV_ESYSTEM, "%s: the process that tried this platform %s", path,
+                               child_end(status, end, sizeof end));
         return rv_fail(err, RV_EINPUT, "%s: SimGrid refuses this platform: %.300s", path, complaint);
 }
 

@@ -175,13 +175,13 @@ def check_different(tap, folder, plan):
 def main():
     tap = ranvier.Tap()
     with tempfile.TemporaryDirectory() as folder:
-        for plan in EQUAL:
+        for plan in ranvier.some(EQUAL):
             check_equal(tap, folder, plan)
-        for plan in SHARDS:
+        for plan in ranvier.some(SHARDS):
             check_equal(tap, folder, plan, replicas=False)
-        for model, options, folds in SPREAD:
+        for model, options, folds in ranvier.some(SPREAD):
             check_spread(tap, folder, model, options, folds)
-        for plan in DIFFERENT:
+        for plan in ranvier.some(DIFFERENT):
             check_different(tap, folder, plan)
         trace = os.path.join(folder, "trace.json")
         status, report, said = simulate(folder, EQUAL[0], "--trace", trace)

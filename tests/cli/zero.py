@@ -135,7 +135,7 @@ def trained(folder, model, dp, *more):
 def check_equivalence(tap, folder):
     reference = functools.lru_cache(None)(lambda model, *more: trained(folder, model, 1, *more))
     alone = {"--batch-size", "--micro-batch-size", "--clip", "--fusion", "--recompute"}
-    for zero, model, dp, flags in [(3, *case) for case in UNITS] + [(2, *case) for case in REDUCED]:
+    for zero, model, dp, flags in ranvier.some([(3, *case) for case in UNITS] + [(2, *case) for case in REDUCED]):
         same = [word for i in range(0, len(flags), 2) if flags[i] in alone for word in flags[i:i + 2]]
         one, _ = reference(model, *same)
         losses, said = trained(folder, model, dp, "--zero", zero, *flags)
@@ -286,7 +286,7 @@ def check_gathered(tap, folder):
     V, C, T, blocks = 256, 32, 64, 4
     block, ends = 12 * C * C + 13 * C, (V + T) * C + 2 * C
     aligned = lambda elements, width: (elements * width + 63) // 64 * 64
-    for zero, dp, flags in [(3, *case) for case in GATHERED] + [(2, *case) for case in SHARED_GRADIENTS]:
+    for zero, dp, flags in ranvier.some([(3, *case) for case in GATHERED] + [(2, *case) for case in SHARED_GRADIENTS]):
         name = f"--dp {dp} --zero {zero} {' '.join(map(str, flags))}"
         plan = [*MIXED, "--zero", zero, *flags]
         measured, err = train(folder, 1, dp, "--fusion", "off", *plan)

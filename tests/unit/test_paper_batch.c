@@ -175,7 +175,10 @@ static void hosts_that_are_behind_agree_with_simgrid(void **state)
                 o.without = "power-h100,host-h100";
                 if (framework_take(&frameworks[i], &o, &err))
                         fail_msg("%s", err.sentence);
-                frameworks[i].host_seconds = hosts[i % HOSTS];
+                for (int figure = 0; figure < frameworks[i].figure_count; figure++)
+                        if (frameworks[i].figures[figure].values[FRAMEWORK_HOST_SECONDS_A_KERNEL] > 0)
+                                frameworks[i].figures[figure].values[FRAMEWORK_HOST_SECONDS_A_KERNEL] =
+                                        hosts[i % HOSTS];
                 if (machine_open(&machines[i], "h100", "dgx-h100", (int)options_ranks(&o), false, &err) ||
                     options_resolve(&o, (int)options_ranks(&o), &err))
                         fail_msg("%s", err.sentence);

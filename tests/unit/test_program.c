@@ -345,7 +345,7 @@ static struct program *built_over(int byte, const struct gpt *gpt)
         struct program *p = malloc(sizeof *p);
         assert_non_null(p);
         memset(p, byte, sizeof *p);
-        program_begin(p, 2, false, 1, 0, 1, false);
+        program_begin(p, (struct program_split){.shards = 2});
         family_build(p, LAYER_BLOCK, gpt, &work);
         program_finish(p, false);
         return p;

@@ -3,6 +3,7 @@
 
 #include "models/workload.h"
 #include "runtime/base/file.h"
+#include "runtime/base/minmax.h"
 #include "runtime/base/nearest.h"
 
 #include <math.h>
@@ -904,7 +905,9 @@ int64_t framework_memory(const struct options *o, const struct stage *stage, int
         head.layers = 0;
         head.last = stage->last;
         chunk.last = false;
-        const struct beside weights = beside_pass(o, &chunk, true);
+        struct stage kinds = chunk; /* a layer of each kind, whose weights are those of the others */
+        kinds.layers = min_int(chunk.layers, partition_dense(&o->gpt, &chunk) + 1);
+        const struct beside weights = beside_pass(o, &kinds, true);
         chunk.layers = again && chunk.layers > 1 ? 1 : chunk.layers;
         const struct beside blocks = beside_pass(o, &chunk, false);
         const struct beside none = {0}, loss = stage->last ? beside_pass(o, &head, false) : none,

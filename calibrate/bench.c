@@ -50,6 +50,8 @@ struct device *bench_device(const struct request *request, bool graphs, struct r
                                            .local_rank = request->local_rank,
                                            .local_ranks = request->local_ranks,
                                            .no_graphs = !graphs,
+                                           .products = request->products,
+                                           .time_products = request->time_products,
                                            .cpu_kernels = request->cpu_kernels};
         return device_open(request->device, &how, err);
 }
@@ -162,6 +164,12 @@ static int open_stage(struct bench *bench, const struct request *request, struct
         nn_initialize(bench->stage, 1, request->threads);
         loss_scaler_init(&bench->scaler, work->dtype);
         return fill_tokens(bench, err);
+}
+
+char *bench_products(const struct bench *bench)
+{
+        struct device *device = bench->device;
+        return device->ops->products ? device->ops->products(device) : NULL;
 }
 
 struct bench *bench_open(const struct family_run *run, const struct request *request,

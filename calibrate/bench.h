@@ -29,6 +29,9 @@ struct bench *bench_open(const struct family_run *run, const struct request *req
                          struct rv_error_info *err);
 void bench_close(struct bench *bench);
 
+/* Returns the algorithms of products that were timed so far, which the caller frees; NULL: none. */
+char *bench_products(const struct bench *bench);
+
 /* Runs one forward, one backward and one of the run's optimizers, number `turn` modulo how many there are.
  * An optimizer is the look for an overflow (in mixed precision), the norm, the updates, and the clearing of
  * gradients. `ranks` ranks do this at once: all of the net, which must all call it, or 1, this one alone.

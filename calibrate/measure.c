@@ -60,6 +60,7 @@ struct session {
         int left_out[MAX_LOADS];
         double disturbed[MAX_LOADS];
         int *passes;           /* of one visit to each run; 0: not known yet */
+        char *products;        /* algorithms that were timed so far, request.products; NULL: none */
         int steps_done, steps; /* for the progress line; `steps` is 0 until the first round is over */
         double began, reported;
 };
@@ -119,6 +120,17 @@ static int choose_passes(const struct session *s, const struct family_run *run, 
         return passes > min ? passes : min;
 }
 
+/* So that a product has one algorithm throughout. */
+static void keep_products(struct session *s, const struct bench *bench)
+{
+        char *products = s->request.time_products ? bench_products(bench) : NULL;
+        if (!products)
+                return;
+        free(s->products);
+        s->products = products;
+        s->request.products = products;
+}
+
 static void visit_run(struct session *s, int round, int index, struct samples *samples)
 {
         const struct family_run *run = &s->family.runs[index];
@@ -139,6 +151,7 @@ static void visit_run(struct session *s, int round, int index, struct samples *s
                         seconds = bench_plain_pass(bench, s->net);
                 series_add(&samples->passes[index], seconds);
         }
+        keep_products(s, bench);
         bench_close(bench);
         step_done(s);
 }
@@ -363,6 +376,8 @@ static struct profile make_profile(struct session *s)
                                   .host_link_bytes_per_second = s->request.host_link_bytes_per_second,
                                   .machine = machine_describe(s->request.threads, s->cpu_kernels),
                                   .load_count = s->load_count};
+        if (s->products)
+                profile.products = json_loads(s->products, 0, NULL);
         snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
         profile.unfused = !s->request.fused;
         snprintf(profile.source, sizeof profile.source,
@@ -440,10 +455,32 @@ static void print_device(const struct profile_device *device)
                        device->memory_clock_hertz / 1e6);
 }
 
+/* Of the products whose algorithms were timed: how many have another than cuBLASLt's first proposal, and what
+ * those take, once each, of what the first would. */
+static void print_products(const json_t *products)
+{
+        const char *name;
+        json_t *each;
+        double seconds = 0, first = 0;
+        int others = 0;
+        json_t *chosen = json_object_get(products, "chosen");
+        json_object_foreach(chosen, name, each)
+        {
+                seconds += json_number_value(json_object_get(each, "seconds"));
+                first += json_number_value(json_object_get(each, "first_seconds"));
+                others += json_integer_value(json_object_get(each, "proposal")) > 1;
+        }
+        if (first > 0)
+                printf("%zu products timed, %d faster by another than cuBLASLt's first proposal; all of them "
+                       "once: %.1f %% of the time\n",
+                       json_object_size(chosen), others, 100 * seconds / first);
+}
+
 static void print_profile(struct session *s, const struct profile *profile)
 {
         char text[NUMBER_TEXT];
         print_device(&profile->device);
+        print_products(profile->products);
         if (profile->host_link_bytes_per_second > 0)
                 printf("copies paced to a link of %.3g GB/s\n", 1e-9 * profile->host_link_bytes_per_second);
         for (int i = 0; i < profile->load_count; i++) {
@@ -570,6 +607,7 @@ out:
         for (int i = 0; i < s->load_count; i++)
                 samples_free(&s->loads[i]);
         free(s->passes);
+        free(s->products);
         family_free(&s->family);
         return rc;
 }

@@ -83,6 +83,9 @@ static const struct setting option_rows[] = {
                  "long as they take); train with the same; cpu only"},
         {SETTING_TEXT, "cpu-kernels", .argument = "NAME", AT(request.cpu_kernels),
          .help = "For experiments: as of ranvier train, auto (the default), avx512, avx2, baseline or scalar; cpu only"},
+        {SETTING_SET, "time-products", AT(request.time_products),
+         .help = "Time what cuBLASLt proposes for each matrix product and take the fastest, which the profile keeps for "
+                 "ranvier train --products; without it the first proposal is taken; cuda only"},
         {SETTING_HEADING, .help = "Instead of measuring:"},
         {SETTING_OWN, "import", .argument = "TABLE", AT(request.import), .parse = parse_import,
          .help = "Make the profile from a table of kernels that somebody measured on the GPU --device; several times for "
@@ -322,6 +325,9 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                 return rv_fail(err, RV_EINPUT,
                                "--offload needs mixed or bf16 in --precision (such as --precision "
                                "fp32,mixed): in fp32 nothing is offloaded");
+        if (request->time_products && !request_gpu(request))
+                return rv_fail(err, RV_EINPUT,
+                               "--time-products is for --device cuda: products on the CPU have one algorithm");
         if (request_gpu(request) && request->host_link_bytes_per_second > 0)
                 return rv_fail(err, RV_EINPUT,
                                "--host-link paces the copies of --device cpu; those of a GPU take what its "

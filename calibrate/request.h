@@ -55,6 +55,10 @@ struct request {
         int asked_ranks;
         /* This process among the ranks of its machine: 0 of 1 before there are ranks. */
         int local_rank, local_ranks;
+        /* cuda: algorithms of products are timed against each other, and those that are known so far
+         * (device_request.products). */
+        bool time_products;
+        const char *products;
         /* Fewer repetitions. */
         bool quick;
         int seconds; /* that measuring may take, but for its least; 0: as it needs */

@@ -800,6 +800,7 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
                                             "measured",
                                             "machine",
                                             "fitted_on",
+                                            "products",
                                             "fusion",
                                             "warnings",
                                             "peak_flops_per_second",
@@ -832,6 +833,7 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
             (rc = read_kept(r, document, "machine", &profile->machine)) == RV_OK &&
             (rc = read_kept(r, document, "sources", &profile->sources)) == RV_OK &&
             (rc = read_kept(r, document, "fitted_on", &profile->fitted_on)) == RV_OK &&
+            (rc = read_kept(r, document, "products", &profile->products)) == RV_OK &&
             (rc = read_peaks(r, document, profile)) == RV_OK &&
             (rc = read_fusion(r, document, profile)) == RV_OK &&
             (rc = read_warnings(r, document, profile)) == RV_OK &&
@@ -902,6 +904,7 @@ void profile_free(struct profile *profile)
         json_decref(profile->machine);
         json_decref(profile->sources);
         json_decref(profile->fitted_on);
+        json_decref(profile->products);
         json_decref(profile->warnings);
         memset(profile, 0, sizeof *profile);
 }
@@ -1085,6 +1088,8 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
                 json_object_set(document, "sources", profile->sources);
         if (profile->fitted_on)
                 json_object_set(document, "fitted_on", profile->fitted_on);
+        if (profile->products)
+                json_object_set(document, "products", profile->products);
         if (profile->warnings)
                 json_object_set(document, "warnings", profile->warnings);
         json_t *loads = json_array();

@@ -144,6 +144,9 @@ struct profile {
         /* The measured runs that figures were fitted on: what validate calls the run, and where it stands.
          * Kept as it is; may be NULL. */
         json_t *fitted_on;
+        /* Algorithms of products that were timed (runtime/device/cuda/choices.h), kept as they are; may be
+         * NULL. */
+        json_t *products;
         /* An array of sentences about what was doubtful when it was measured, which whoever uses it repeats;
          * NULL: none. */
         json_t *warnings;

@@ -76,6 +76,9 @@ struct device_ops {
         /* Stores how many bytes of the device's memory are free, and how many it has, as the driver counts
          * them: what other processes and the device itself take is not free. May be NULL. */
         void (*memory)(struct device *, int64_t *free_bytes, int64_t *total_bytes);
+        /* Returns the algorithms of products that were timed, as JSON for device_request.products, which the
+         * caller frees; NULL: none. May be NULL. */
+        char *(*products)(struct device *);
         /* Waits for what is queued, then frees the device and all memory that alloc gave. */
         void (*close)(struct device *);
 };
@@ -87,8 +90,9 @@ struct device_description {
         double clock_hertz, memory_clock_hertz;
         const char *cpu_kernels; /* cpu: which variant of its kernels runs, such as "avx2"; else NULL */
         /* cuda, when it was last synchronized: shapes of products that ran, and of how many of these the
-         * library has nothing for that is fused, so that they are two kernels. */
-        int products, refused_products;
+         * library has nothing for that is fused, so that they are two kernels, and of how many the algorithm
+         * was timed. */
+        int products, refused_products, timed_products;
 };
 
 /* An open device. Its members are set when it is opened; those of which it is said may be changed by
@@ -175,6 +179,12 @@ struct device_request {
          * the host a processor (awake_seconds). */
         int local_rank, local_ranks;
         bool no_graphs; /* cuda: launch every kernel by itself, not in CUDA graphs */
+        /* cuda: algorithms of products, as ops->products returned them in some run, on the same kind of GPU;
+         * NULL: none. And whether those of other products are timed when they are first met, which takes some
+         * hundredths of a second each and writes what the product writes; else the library's first proposal
+         * is taken. */
+        const char *products;
+        bool time_products;
         /* cpu: which variant of its kernels, by name; NULL or "auto": the fastest that the processor runs. */
         const char *cpu_kernels;
 };

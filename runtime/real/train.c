@@ -323,12 +323,13 @@ static json_t *device_json(const struct run *run, const struct rank_memory *memo
         json_t *used = json_array();
         for (int i = 0; i < run->net->ranks; i++)
                 json_array_append_new(used, memory[i].used < 0 ? json_null() : json_integer(memory[i].used));
-        return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:s?, s:b, s:i, s:i, s:I, s:o}", "kind",
+        return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:s?, s:b, s:i, s:i, s:i, s:I, s:o}", "kind",
                          device->ops->name, "name", d->name, "driver", d->driver, "processors", d->processors,
                          "clock_hertz", d->clock_hertz, "memory_clock_hertz", d->memory_clock_hertz,
                          "cpu_kernels", d->cpu_kernels, "graphs",
                          device->ops->begin_group && !run->settings.no_graphs, "products", d->products,
-                         "refused_products", d->refused_products, "overhead_bytes",
+                         "refused_products", d->refused_products, "timed_products", d->timed_products,
+                         "overhead_bytes",
                          (json_int_t)device->overhead_bytes, "used_bytes", used);
 }
 
@@ -446,6 +447,10 @@ static void print_device(const struct run *run, const struct rank_memory *memory
                 return;
         printf("\ndevice      %s, driver %s, CUDA graphs %s\n", device->description.name,
                device->description.driver, run->settings.no_graphs ? "off" : "on");
+        if (run->settings.products)
+                printf("products    %d of %d shapes by the algorithms that were timed in %s\n",
+                       device->description.timed_products, device->description.products,
+                       run->settings.products);
         printf("in use      %s of its memory, by all who use it, as the driver counts\n",
                number_bytes(bytes, (double)memory[0].used));
 }
@@ -674,6 +679,7 @@ int main(int argc, char **argv)
         if (rc && run.net->rank == 0)
                 fprintf(stderr, "ranvier train: %s\n", err.sentence);
         free(run.command);
+        train_options_free(&run.settings);
         run.net->ops->close(run.net);
         return rc ? rv_exit_status(&err) : 0;
 }

@@ -93,6 +93,9 @@ static const struct setting option_rows[] = {
                  "billion parameters no days)"},
         {SETTING_INT, "threads", .argument = "N", AT(threads), FROM(1, DEVICE_MAX_THREADS),
          .help = "Threads of each rank's kernels (default: OMP_NUM_THREADS, or the processors that the rank may use)"},
+        {SETTING_PATH, "products", .argument = "PROFILE", AT(products),
+         .help = "With --device cuda: the algorithms of matrix products that ranvier calibrate --time-products found the "
+                 "fastest, and kept in this profile; for others, and without it, cuBLASLt's first proposal"},
         {SETTING_HEADING, .help = "For experiments:"},
         {SETTING_CLEAR, "cuda-graphs", .argument = "WHEN", AT(no_graphs),
          .help = "on, the default: with --device cuda, the kernels of a forward or backward pass are launched "
@@ -226,7 +229,8 @@ static int check_outputs(const struct train_settings *s, struct rv_error_info *e
 {
         const struct file_use uses[] = {{"MODEL", s->plan.model, false},  {"--data", s->data, false},
                                         {"--init", s->init, false},       {"--report", s->plan.report, true},
-                                        {"--trace", s->plan.trace, true}, {"--log", s->log, true}};
+                                        {"--trace", s->plan.trace, true}, {"--log", s->log, true},
+                                        {"--products", s->products, false}};
         int rc = file_check_uses(uses, sizeof uses / sizeof *uses, err);
         return rc || !s->checkpoint ? rc : check_checkpoint(s, uses, sizeof uses / sizeof *uses, err);
 }
@@ -249,6 +253,24 @@ static int check_injection(const struct train_settings *s, int ranks, struct rv_
         return 0;
 }
 
+/* Of the profile that --products names. */
+static int read_products(struct train_settings *s, struct rv_error_info *err)
+{
+        json_t *profile = file_read_json(s->products, err);
+        if (!profile)
+                return (int)err->code;
+        json_t *products = json_object_get(profile, "products");
+        if (products)
+                s->product_algorithms = json_dumps(products, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        json_decref(profile);
+        return s->product_algorithms
+                       ? 0
+                       : rv_fail(err, RV_EINPUT,
+                                 "--products %s: has no products that were timed: ranvier calibrate --device "
+                                 "cuda --time-products writes a profile that does",
+                                 s->products);
+}
+
 /* What means nothing to the device is refused rather than passed over. */
 static int check_device(const struct train_settings *s, struct rv_error_info *err)
 {
@@ -264,6 +286,9 @@ static int check_device(const struct train_settings *s, struct rv_error_info *er
         if (!gpu && s->no_graphs)
                 return rv_fail(err, RV_EINPUT,
                                "--cuda-graphs off is for --device cuda; --device cpu has no graphs");
+        if (!gpu && s->products)
+                return rv_fail(err, RV_EINPUT,
+                               "--products is for --device cuda; products on the CPU have one algorithm");
         return 0;
 }
 
@@ -337,7 +362,15 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         if (s->threads < 0)
                 return s->threads;
         rc = check_device(s, err);
+        if (rc == 0 && s->products)
+                rc = read_products(s, err);
         return rc ? rc : check_injection(s, net->ranks, err);
+}
+
+void train_options_free(struct train_settings *s)
+{
+        free(s->product_algorithms);
+        s->product_algorithms = NULL;
 }
 
 int train_options_parse(struct train_settings *s, int argc, char **argv, const struct net *net,

@@ -12,6 +12,8 @@
  * Not collective: the ranks have yet to agree on the result. */
 int train_options_parse(struct train_settings *settings, int argc, char **argv, const struct net *net,
                         struct rv_error_info *err);
+/* Frees what the settings own. */
+void train_options_free(struct train_settings *settings);
 
 /* Returns the options of the training itself for the report's "training", each under its name with "_" for
  * "-". The caller owns it. */

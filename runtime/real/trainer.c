@@ -151,6 +151,7 @@ struct device_request trainer_device_request(const struct train_settings *settin
                                        .local_rank = net->local_rank,
                                        .local_ranks = net->local_ranks,
                                        .no_graphs = settings->no_graphs,
+                                       .products = settings->product_algorithms,
                                        .cpu_kernels = settings->cpu_kernels};
 }
 

@@ -34,6 +34,10 @@ struct train_settings {
         const char *cpu_kernels;
         /* For the CUDA device: every kernel is launched by itself, not in a graph. */
         bool no_graphs;
+        /* And a profile whose products were timed, with what it says of them (device_request.products), which
+         * is the settings' own; NULL: none. */
+        const char *products;
+        char *product_algorithms;
         /* cpu: copies take as long as over a link of this rate; 0: as long as they take. */
         double host_link_bytes_per_second;
         /* Messages and collectives take at least as long as over a link of this rate; 0: as long as they

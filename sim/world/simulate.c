@@ -413,6 +413,8 @@ static void print_device(const struct profile *profile)
                 printf("launches   %s a kernel on the host, in a graph %s\n",
                        number_seconds(launch, load->launch.host_seconds),
                        number_seconds(graph, load->graph.host_seconds));
+        if (profile->products)
+                printf("products   by algorithms that were timed: train with --products %s\n", profile->path);
 }
 
 /* How far to trust it: the standard error of the batch, and what it comes from. */

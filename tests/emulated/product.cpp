@@ -347,12 +347,31 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                 counters.product_refusals++;
                 return CUBLAS_STATUS_NOT_SUPPORTED;
         }
-        memset(&results[0], 0, sizeof results[0]);
         const promise p = promise_of(*desc, *a, *d, preference->alignments);
-        memcpy(results[0].algo.data, &p, sizeof p);
-        results[0].state = CUBLAS_STATUS_SUCCESS;
-        *found = 1;
+        static_assert(sizeof p <= sizeof results[0].algo.data - sizeof results[0].algo.data[0], "room for a number");
+        for (*found = 0; *found < requested && *found < 3; ++*found) {
+                cublasLtMatmulHeuristicResult_t &result = results[*found];
+                memset(&result, 0, sizeof result);
+                memcpy(result.algo.data, &p, sizeof p);
+                result.algo.data[7] = (uint64_t)*found; /* they differ in this alone */
+                result.state = CUBLAS_STATUS_SUCCESS;
+        }
         return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+        promise made;
+        memcpy(&made, algo->data, sizeof made);
+        const promise asked = promise_of(*desc, *a, *d, made.alignments);
+        memset(result, 0, sizeof *result);
+        result->algo = *algo;
+        return shapes_fit(*desc, *a, *b, *c, *d) && memcmp(&made, &asked, sizeof made) == 0
+                       ? CUBLAS_STATUS_SUCCESS
+                       : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,

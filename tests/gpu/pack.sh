@@ -66,7 +66,8 @@ export LD_LIBRARY_PATH="$package/lib${cublas:+:$cublas}${LD_LIBRARY_PATH:+:$LD_L
 export OPAL_PREFIX="$package/mpi" OPAL_SYSCONFDIR="$package/mpi/share/openmpi" PMIX_PREFIX="$package/mpi/lib/@ARCHITECTURE@/pmix2"
 # One machine: no daemons on others, messages through shared memory.
 export OMPI_MCA_plm=isolated OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none \
-        OMPI_MCA_mca_base_component_show_load_errors=0 PMIX_MCA_mca_base_component_show_load_errors=0
+        OMPI_MCA_mca_base_component_show_load_errors=0 PMIX_MCA_mca_base_component_show_load_errors=0 \
+        PMIX_MCA_pcompress_base_silence_warning=1
 if [ "$EUID" -eq 0 ]; then
         export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi

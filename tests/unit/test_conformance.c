@@ -368,17 +368,32 @@ static void launch_matmul(struct device *device, void *p[], const struct test_ca
         kernels_matmul(device, c->context, p[0], p[1], p[2]);
 }
 
-/* One product of the batch: its elements' bounds. */
-static void bound_product(const struct matmul *mm, const double *a, const double *b, const double *before,
-                          double *bound)
+/* What is added to a product in 16 bits may be added to a partial sum that a device has rounded to 16 bits
+ * already, as cuBLASLt's kernels do on an H200: to the product, or to the product and one of the two that
+ * follow. Returns what that rounding may be off by. */
+static double rounded_partial(const struct pair *pair, double product, double one, double other)
+{
+        const double partial = fmax(fabs(product), fmax(fabs(product + one), fabs(product + other)));
+        return pair->dtype != DTYPE_FP32 ? pair->h * partial : 0;
+}
+
+/* One product of the batch: its elements' bounds. `halves`: what it is added to is stored in 16 bits. */
+static void bound_product(const struct pair *halves, const struct matmul *mm, const double *a,
+                          const double *b, const double *before, double *bound)
 {
         for (int64_t i = 0; i < mm->m; i++)
                 for (int64_t j = 0; j < mm->n; j++) {
-                        double size = mm->accumulate ? fabs(before[i * mm->ldc + j]) : 0;
-                        for (int64_t k = 0; k < mm->k; k++)
-                                size += fabs((mm->transpose_a ? a[k * mm->lda + i] : a[i * mm->lda + k]) *
-                                             (mm->transpose_b ? b[j * mm->ldb + k] : b[k * mm->ldb + j]));
+                        double sum = 0, size = mm->accumulate ? fabs(before[i * mm->ldc + j]) : 0;
+                        for (int64_t k = 0; k < mm->k; k++) {
+                                const double term =
+                                        (mm->transpose_a ? a[k * mm->lda + i] : a[i * mm->lda + k]) *
+                                        (mm->transpose_b ? b[j * mm->ldb + k] : b[k * mm->ldb + j]);
+                                sum += term;
+                                size += fabs(term);
+                        }
                         bound[i * mm->ldc + j] = (double)(mm->k + 4) * u * size;
+                        if (mm->accumulate && halves)
+                                bound[i * mm->ldc + j] += rounded_partial(halves, sum, 0, 0);
                 }
 }
 
@@ -412,7 +427,7 @@ static void check_matmul(struct pair *pair, int variant, const int64_t size[3], 
         const double *before = add_random(pair, &c, TENSOR, batch * c_each, 1);
         double *bound = written(&c);
         for (int64_t i = 0; i < batch; i++)
-                bound_product(&mm, a + i * a_each, b + i / inner * b_each + i % inner * outer * b_each,
+                bound_product(pair, &mm, a + i * a_each, b + i / inner * b_each + i % inner * outer * b_each,
                               before + i * c_each, bound + i * c_each);
         if (!mm.accumulate)
                 for (int64_t i = 0; i < batch * c_each; i++)
@@ -481,9 +496,8 @@ static double product_sum(const double *x, const double *w, const struct test_ca
         return sum;
 }
 
-/* A device may store the product before it adds the rest, which is one rounding more. A derivative of GELU
- * that a library fuses may be from tanh.approx, whose relative error is 2^-11, where its output is stored in
- * 16 bits; that error is multiplied by some 8 around |h| = 4. */
+/* A derivative of GELU that a library fuses may be from tanh.approx, whose relative error is 2^-11, where its
+ * output is stored in 16 bits; that error is multiplied by some 8 around |h| = 4. */
 static double fused_tanh(const struct pair *pair)
 {
         return pair->dtype != DTYPE_FP32 ? 8 * ldexp(1, -11) : 0;
@@ -504,14 +518,14 @@ static void check_fused(struct pair *pair, enum kernel_kind kind, int64_t m, int
                 r = add_random(pair, &c, TENSOR, m * n, 1);
         for (int64_t i = 0; i < m * n; i++) {
                 const double sum = product_sum(x, w, &c, i, !backward, &size);
-                const double once = pair->dtype ? pair->h * fabs(sum) : 0;
                 if (backward) {
-                        bound[i] = 1.2 * ((double)(k + 4) * u * size + once) +
+                        bound[i] = 1.2 * ((double)(k + 4) * u * size + rounded_partial(pair, sum, 0, 0)) +
                                    (60 * u + fused_tanh(pair)) * fabs(sum);
                         continue;
                 }
                 size += fabs(b[i % n]) + (r ? fabs(r[i]) : 0);
-                bound[i] = (double)(k + 6) * u * size + once;
+                bound[i] = (double)(k + 6) * u * size +
+                           rounded_partial(pair, sum, r ? b[i % n] : 0, r ? r[i] : 0);
                 if (h_bound) {
                         const double h = sum + b[i % n];
                         h_bound[i] = bound[i];
@@ -668,8 +682,7 @@ static void check_residual_layernorm(struct pair *pair, int64_t m, int64_t n, in
                         const double sum = product_sum(x, w, &c, i, true, &size);
                         size += fabs(b[i % n]) + fabs(r[i]);
                         y[i] = sum + b[i % n] + r[i];
-                        bound[i] = (double)(k + 6) * u * size +
-                                   (pair->dtype != DTYPE_FP32 ? pair->h * fabs(sum) : 0);
+                        bound[i] = (double)(k + 6) * u * size + rounded_partial(pair, sum, b[i % n], r[i]);
                         off = fmax(off, bound[i] + pair->h * (fabs(y[i]) + bound[i]) + pair->tiny);
                 }
                 bound_normalised_row(y + row * n, ln_w, ln_b, 0, row, m, n, off, ln + row * n, stats);
@@ -2150,7 +2163,7 @@ static void check_wide_product(struct pair *pair, int64_t m, int64_t n, int64_t 
         NAME(&c, "matmul into fp32 m %lld n %lld k %lld", LL(m), LL(n), LL(k));
         const double *a = add_random(pair, &c, TENSOR, k * m, 1), *b = add_random(pair, &c, TENSOR, k * n, 1);
         const double *before = add_random(pair, &c, REAL, m * n, 1);
-        bound_product(&mm, a, b, before, written(&c));
+        bound_product(NULL, &mm, a, b, before, written(&c));
         conforms(pair, &c);
 }
 

@@ -290,9 +290,12 @@ static void cuda_synchronize(struct device *device)
         for (int lane = 0; lane < DEVICE_LANES; lane++)
                 check(cuda, cudaStreamSynchronize(cuda->lanes[lane].stream), "a kernel or a copy");
         deliver(cuda);
-        size_t refused;
-        device->description.products = (int)cuda_matmul_plans(cuda->matmul, &refused);
-        device->description.refused_products = (int)refused;
+        cuda_matmul_count(cuda->matmul, &device->description);
+}
+
+static char *cuda_timed_products(struct device *device)
+{
+        return cuda_matmul_products(cuda_of(device)->matmul);
 }
 
 /* ---- memory ---- */
@@ -528,9 +531,11 @@ static int open_gpu(struct cuda_device *cuda, const struct device_request *reque
         if (status != cudaSuccess)
                 return rv_fail(err, RV_ESYSTEM, "%s cannot be opened: %s", cuda->name,
                                cudaGetErrorString(status));
-        cuda->matmul = cuda_matmul_new(&cuda->work, cuda->own, err);
+        const struct cuda_products products = {cuda->base.description.name, request->products,
+                                               request->time_products};
+        cuda->matmul = cuda_matmul_new(&cuda->work, cuda->own, &products, err);
         if (!cuda->matmul)
-                return RV_ESYSTEM;
+                return (int)err->code;
         if (!request->no_graphs)
                 cuda->graphs =
                         cuda_graphs_new(cuda->lanes[DEVICE_COMPUTE].stream, CUDA_GRAPHS, run_kernel, cuda);
@@ -557,6 +562,7 @@ struct device *device_cuda_open(const struct device_request *request, struct rv_
                 .poll = cuda_poll,
                 .synchronize = cuda_synchronize,
                 .memory = cuda_memory,
+                .products = cuda_timed_products,
                 .close = cuda_close,
         };
         struct cuda_device *cuda = calloc(1, sizeof *cuda);

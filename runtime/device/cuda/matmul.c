@@ -1,9 +1,11 @@
 #include "runtime/device/cuda/matmul.h"
 
+#include "runtime/device/cuda/choices.h"
 #include "runtime/device/kernels.h"
 
 #include <assert.h>
 #include <cublasLt.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,9 @@ struct shape {
 struct plan {
         struct shape shape;
         bool unfused; /* cuBLASLt has nothing for the fused kind */
+        /* Of how many proposals the algorithm is which, as timed in this run or another, from 1; 0: the first
+         * one, untimed. */
+        int proposal, proposals;
         cublasLtMatmulDesc_t desc;
         cublasLtMatrixLayout_t a, b, d;
         cublasLtMatmulAlgo_t algorithm;
@@ -42,11 +47,14 @@ struct cuda_matmul {
         const struct cuda_work *work;
         cublasLtHandle_t handle;
         void *workspace;
+        struct cuda_choices *choices;
+        bool timed; /* what `choices` lacks is timed */
         struct plan *plans;
-        size_t count, capacity, unfused;
+        size_t count, capacity, unfused, chosen;
 };
 
-struct cuda_matmul *cuda_matmul_new(const struct cuda_work *work, void *workspace, struct rv_error_info *err)
+struct cuda_matmul *cuda_matmul_new(const struct cuda_work *work, void *workspace,
+                                    const struct cuda_products *products, struct rv_error_info *err)
 {
         struct cuda_matmul *matmul = calloc(1, sizeof *matmul);
         if (!matmul) {
@@ -55,10 +63,17 @@ struct cuda_matmul *cuda_matmul_new(const struct cuda_work *work, void *workspac
         }
         matmul->work = work;
         matmul->workspace = workspace;
+        matmul->timed = products->timed;
+        matmul->choices = cuda_choices_new(products->json, products->gpu, cublasLtGetVersion(), err);
+        if (!matmul->choices) {
+                free(matmul);
+                return NULL;
+        }
         const cublasStatus_t status = cublasLtCreate(&matmul->handle);
         if (status != CUBLAS_STATUS_SUCCESS) {
                 rv_fail(err, RV_ESYSTEM, "the cuda device: cuBLASLt does not start: %s",
                         cublasLtGetStatusString(status));
+                cuda_choices_delete(matmul->choices);
                 free(matmul);
                 return NULL;
         }
@@ -84,14 +99,21 @@ void cuda_matmul_delete(struct cuda_matmul *matmul)
         for (size_t i = 0; i < matmul->count; i++)
                 plan_free(&matmul->plans[i]);
         free(matmul->plans);
+        cuda_choices_delete(matmul->choices);
         cublasLtDestroy(matmul->handle);
         free(matmul);
 }
 
-size_t cuda_matmul_plans(const struct cuda_matmul *matmul, size_t *unfused)
+void cuda_matmul_count(const struct cuda_matmul *matmul, struct device_description *description)
 {
-        *unfused = matmul->unfused;
-        return matmul->count;
+        description->products = (int)matmul->count;
+        description->refused_products = (int)matmul->unfused;
+        description->timed_products = (int)matmul->chosen;
+}
+
+char *cuda_matmul_products(const struct cuda_matmul *matmul)
+{
+        return cuda_choices_text(matmul->choices);
 }
 
 /* ---- plans ---- */
@@ -204,28 +226,144 @@ static cublasStatus_t make_preference(cublasLtMatmulPreference_t *preference, co
         return first;
 }
 
-/* cuBLASLt's first choice, which depends on the shape and the GPU alone: the same bits in every run. */
-static cublasStatus_t choose(const struct cuda_matmul *matmul, struct plan *plan)
+/* At most this many proposals are asked for where they are timed. */
+enum { PROPOSALS = 8, PRODUCT_TEXT = 224 };
+
+/* The names of products in a profile, and what RANVIER_CUDA_PLANS shows of a plan. */
+static void name_product(char text[PRODUCT_TEXT], const struct shape *s)
 {
-        cublasLtMatmulPreference_t preference = NULL;
+        snprintf(text, PRODUCT_TEXT,
+                 "%s, %s, m %lld n %lld k %lld batch %lld%s%s%s%s, ld %lld %lld %lld, strides %lld %lld "
+                 "%lld, aligned %lld %lld %lld %lld %lld",
+                 kernel_name((enum kernel_kind)s->kind), dtype_precision((enum dtype)s->dtype),
+                 (long long)s->columns, (long long)s->rows, (long long)s->k, (long long)s->batch,
+                 s->transpose_b ? ", A transposed" : "", s->transpose_a ? ", B transposed" : "",
+                 s->accumulate ? ", added" : "", s->wide ? " in fp32" : "", (long long)s->ldb,
+                 (long long)s->lda, (long long)s->ldd, (long long)s->stride_b, (long long)s->stride_a,
+                 (long long)s->stride_d, (long long)s->align_b, (long long)s->align_a, (long long)s->align_d,
+                 (long long)s->align_bias, (long long)s->align_aux);
+}
+
+static cublasStatus_t run_by(const struct cuda_matmul *matmul, const struct plan *plan,
+                             const struct product *product, const cublasLtMatmulAlgo_t *algorithm,
+                             float alpha, cudaStream_t stream)
+{
+        const float beta = plan->shape.accumulate ? 1 : 0;
+        return cublasLtMatmul(matmul->handle, plan->desc, &alpha, product->a, plan->a, product->b, plan->b,
+                              &beta, product->c, plan->d, product->d, plan->d, algorithm, matmul->workspace,
+                              CUDA_MATMUL_WORKSPACE_BYTES, stream);
+}
+
+/* Milliseconds from one event to the next while the product runs some times, for each; INFINITY if it does
+ * not run. What sums are added to stays what it was: next to nothing is added. */
+static double time_once(const struct cuda_matmul *matmul, const struct plan *plan,
+                        const struct product *product, const cublasLtMatmulAlgo_t *algorithm,
+                        cudaStream_t stream, const cudaEvent_t events[2])
+{
+        enum { REPEATS = 5 };
+        const float nothing = 1e-30F;
+        float milliseconds = 0;
+        bool ran = cudaEventRecord(events[0], stream) == cudaSuccess;
+        for (int i = 0; i < REPEATS; i++)
+                ran = ran && run_by(matmul, plan, product, algorithm, nothing, stream) == CUBLAS_STATUS_SUCCESS;
+        ran = ran && cudaEventRecord(events[1], stream) == cudaSuccess &&
+              cudaEventSynchronize(events[1]) == cudaSuccess &&
+              cudaEventElapsedTime(&milliseconds, events[0], events[1]) == cudaSuccess;
+        return ran ? (double)milliseconds / REPEATS : INFINITY;
+}
+
+/* The fastest of the proposals by the least of its times, in turns; the first unless another is faster by more
+ * than times differ. */
+static int fastest(const struct cuda_matmul *matmul, const struct plan *plan, const struct product *product,
+                   const cublasLtMatmulHeuristicResult_t *proposals, int count, cudaStream_t stream,
+                   double best[PROPOSALS])
+{
+        enum { TURNS = 4 }; /* the first one loads kernels */
+        static const double differ = 0.01;
+        cudaEvent_t events[2] = {NULL, NULL};
+        int fastest = 0;
+        for (int i = 0; i < count; i++)
+                best[i] = INFINITY;
+        if (cudaEventCreateWithFlags(&events[0], cudaEventDefault) != cudaSuccess ||
+            cudaEventCreateWithFlags(&events[1], cudaEventDefault) != cudaSuccess)
+                count = 0;
+        for (int turn = 0; turn < TURNS; turn++)
+                for (int i = 0; i < count; i++)
+                        if (proposals[i].state == CUBLAS_STATUS_SUCCESS) {
+                                const double once = time_once(matmul, plan, product, &proposals[i].algo,
+                                                              stream, events);
+                                best[i] = turn > 0 ? fmin(best[i], once) : best[i];
+                        }
+        for (int i = 0; i < count; i++)
+                if (best[i] < best[fastest] * (fastest == 0 ? 1 - differ : 1))
+                        fastest = i;
+        for (int i = 0; i < 2; i++)
+                if (events[i])
+                        cudaEventDestroy(events[i]);
+        return fastest;
+}
+
+/* What was chosen before, if cuBLASLt still takes it. */
+static bool choose_again(const struct cuda_matmul *matmul, struct plan *plan, const char *name)
+{
+        struct cuda_choice choice;
         cublasLtMatmulHeuristicResult_t result;
+        if (!cuda_choices_find(matmul->choices, name, &choice))
+                return false;
+        memcpy(plan->algorithm.data, choice.algorithm, sizeof plan->algorithm.data);
+        if (cublasLtMatmulAlgoCheck(matmul->handle, plan->desc, plan->a, plan->b, plan->d, plan->d,
+                                    &plan->algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
+            result.workspaceSize > CUDA_MATMUL_WORKSPACE_BYTES)
+                return false;
+        plan->proposal = choice.proposal;
+        plan->proposals = choice.proposals;
+        return true;
+}
+
+/* The one that was chosen before; else cuBLASLt's first proposal, which depends on the shape and the GPU alone,
+ * or where products are timed the fastest. The same bits in every run that is given the same choices. */
+static cublasStatus_t choose(struct cuda_matmul *matmul, struct plan *plan, const struct product *product,
+                             cudaStream_t stream)
+{
+        char name[PRODUCT_TEXT];
+        cublasLtMatmulPreference_t preference = NULL;
+        cublasLtMatmulHeuristicResult_t proposals[PROPOSALS];
+        double milliseconds[PROPOSALS];
         int found = 0;
+        name_product(name, &plan->shape);
+        if (choose_again(matmul, plan, name))
+                return CUBLAS_STATUS_SUCCESS;
         cublasStatus_t status = make_preference(&preference, &plan->shape);
         if (status == CUBLAS_STATUS_SUCCESS)
                 status = cublasLtMatmulAlgoGetHeuristic(matmul->handle, plan->desc, plan->a, plan->b, plan->d,
-                                                        plan->d, preference, 1, &result, &found);
+                                                        plan->d, preference, matmul->timed ? PROPOSALS : 1,
+                                                        proposals, &found);
         if (preference)
                 cublasLtMatmulPreferenceDestroy(preference);
         if (status != CUBLAS_STATUS_SUCCESS)
                 return status;
-        if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS)
+        if (found == 0 || proposals[0].state != CUBLAS_STATUS_SUCCESS)
                 return CUBLAS_STATUS_NOT_SUPPORTED;
-        plan->algorithm = result.algo;
+        plan->algorithm = proposals[0].algo;
+        if (!matmul->timed)
+                return CUBLAS_STATUS_SUCCESS;
+        const int best = fastest(matmul, plan, product, proposals, found, stream, milliseconds);
+        struct cuda_choice choice = {.proposal = best + 1,
+                                     .proposals = found,
+                                     .seconds = 1e-3 * milliseconds[best],
+                                     .first_seconds = 1e-3 * milliseconds[0]};
+        if (!isfinite(milliseconds[best]))
+                return CUBLAS_STATUS_SUCCESS; /* whoever runs it will hear why */
+        memcpy(choice.algorithm, proposals[best].algo.data, sizeof choice.algorithm);
+        cuda_choices_add(matmul->choices, name, &choice);
+        plan->algorithm = proposals[best].algo;
+        plan->proposal = choice.proposal;
+        plan->proposals = choice.proposals;
         return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t make_plan(const struct cuda_matmul *matmul, struct plan *plan,
-                                const struct product *product)
+static cublasStatus_t make_plan(struct cuda_matmul *matmul, struct plan *plan, const struct product *product,
+                                cudaStream_t stream)
 {
         const struct shape *s = &plan->shape;
         const cudaDataType_t type = stored_as(s->dtype);
@@ -236,7 +374,7 @@ static cublasStatus_t make_plan(const struct cuda_matmul *matmul, struct plan *p
                                  s->transpose_b ? s->k : s->columns, s->ldb, s->stride_b));
         keep(&first,
              make_layout(&plan->d, s, s->wide ? CUDA_R_32F : type, s->rows, s->columns, s->ldd, s->stride_d));
-        return first == CUBLAS_STATUS_SUCCESS ? choose(matmul, plan) : first;
+        return first == CUBLAS_STATUS_SUCCESS ? choose(matmul, plan, product, stream) : first;
 }
 
 static struct plan *find(struct cuda_matmul *matmul, const struct shape *shape)
@@ -259,22 +397,24 @@ static struct plan *add(struct cuda_matmul *matmul, const struct plan *plan)
         }
         matmul->plans[matmul->count] = *plan;
         matmul->unfused += plan->unfused;
+        matmul->chosen += plan->proposal > 0;
         return &matmul->plans[matmul->count++];
 }
 
 /* RANVIER_CUDA_PLANS: a line for each plan that is made. */
 static void tell(const struct plan *plan)
 {
-        const struct shape *s = &plan->shape;
+        char name[PRODUCT_TEXT];
         if (!getenv("RANVIER_CUDA_PLANS"))
                 return;
-        fprintf(stderr, "cuda plan: %s, %s, m %lld n %lld k %lld batch %lld%s%s%s%s, ld %lld %lld %lld: %s\n",
-                kernel_name((enum kernel_kind)s->kind), dtype_precision((enum dtype)s->dtype),
-                (long long)s->columns, (long long)s->rows, (long long)s->k, (long long)s->batch,
-                s->transpose_b ? ", A transposed" : "", s->transpose_a ? ", B transposed" : "",
-                s->accumulate ? ", added" : "", s->wide ? " in fp32" : "", (long long)s->ldb,
-                (long long)s->lda, (long long)s->ldd,
-                plan->unfused ? "refused by cuBLASLt, so a product and a kernel behind it" : "planned");
+        name_product(name, &plan->shape);
+        if (plan->unfused)
+                fprintf(stderr, "cuda plan: %s: refused by cuBLASLt, so a product and a kernel behind it\n", name);
+        else if (plan->proposal > 0)
+                fprintf(stderr, "cuda plan: %s: proposal %d of %d, timed\n", name, plan->proposal,
+                        plan->proposals);
+        else
+                fprintf(stderr, "cuda plan: %s: planned\n", name);
 }
 
 /* GELU of bf16 by cuBLASLt is a fusion on the Hopper and Blackwell of data centres. On others its epilogue is
@@ -300,13 +440,13 @@ static bool may_fuse(int capability, const struct shape *shape, const struct pro
 
 /* The plan of a shape, made the first time that it is met. */
 static cublasStatus_t plan_of(struct cuda_matmul *matmul, const struct shape *shape,
-                              const struct product *product, struct plan **plan)
+                              const struct product *product, cudaStream_t stream, struct plan **plan)
 {
         *plan = find(matmul, shape);
         if (*plan)
                 return CUBLAS_STATUS_SUCCESS;
         struct plan made = {.shape = *shape};
-        cublasStatus_t status = make_plan(matmul, &made, product);
+        cublasStatus_t status = make_plan(matmul, &made, product, stream);
         if (status != CUBLAS_STATUS_SUCCESS && shape->kind != KERNEL_MATMUL) {
                 plan_free(&made);
                 made = (struct plan){.shape = *shape, .unfused = true};
@@ -326,13 +466,10 @@ static cublasStatus_t plan_of(struct cuda_matmul *matmul, const struct shape *sh
 static cublasStatus_t run(const struct cuda_matmul *matmul, const struct plan *plan,
                           const struct product *product, cudaStream_t stream)
 {
-        const float one = 1, beta = plan->shape.accumulate ? 1 : 0;
         const cublasStatus_t status = point(plan, product);
         if (status != CUBLAS_STATUS_SUCCESS)
                 return status;
-        return cublasLtMatmul(matmul->handle, plan->desc, &one, product->a, plan->a, product->b, plan->b,
-                              &beta, product->c, plan->d, product->d, plan->d, &plan->algorithm,
-                              matmul->workspace, CUDA_MATMUL_WORKSPACE_BYTES, stream);
+        return run_by(matmul, plan, product, &plan->algorithm, 1, stream);
 }
 
 /* The largest power of two, at most what allocations are aligned to, that divides all of `bytes`, given as
@@ -410,7 +547,7 @@ static const char *plain(struct cuda_matmul *matmul, cudaStream_t stream, const 
                                                 .c = c,
                                                 .d = c};
                 struct plan *plan;
-                cublasStatus_t status = plan_of(matmul, &shape, &product, &plan);
+                cublasStatus_t status = plan_of(matmul, &shape, &product, stream, &plan);
                 if (status == CUBLAS_STATUS_SUCCESS)
                         status = run(matmul, plan, &product, stream);
                 if (status != CUBLAS_STATUS_SUCCESS)
@@ -508,7 +645,7 @@ static const char *fused(struct cuda_matmul *matmul, cudaStream_t stream, const 
         struct plan *plan;
         if (!may_fuse(matmul->work->capability, &shape, &product))
                 return unfused(matmul, stream, kernel, &product);
-        const cublasStatus_t status = plan_of(matmul, &shape, &product, &plan);
+        const cublasStatus_t status = plan_of(matmul, &shape, &product, stream, &plan);
         if (status != CUBLAS_STATUS_SUCCESS)
                 return reason(status);
         return plan->unfused ? unfused(matmul, stream, kernel, &product)

@@ -59,9 +59,10 @@ struct session {
          */
         int left_out[MAX_LOADS];
         double disturbed[MAX_LOADS];
-        int *passes;           /* of one visit to each run; 0: not known yet */
-        char *products;        /* algorithms that were timed so far, request.products; NULL: none */
-        int steps_done, steps; /* for the progress line; `steps` is 0 until the first round is over */
+        int *passes;                 /* of one visit to each run; 0: not known yet */
+        double stretched[MAX_LOADS]; /* what kernels of passes were multiplied by; 0: they were not */
+        char *products;              /* algorithms that were timed so far, request.products; NULL: none */
+        int steps_done, steps;       /* for the progress line; `steps` is 0 until the first round is over */
         double began, reported;
 };
 
@@ -367,6 +368,26 @@ static struct sums sums_of(struct session *s, const struct profile *profile, int
         return sums;
 }
 
+/* A GPU rests before each kernel that is timed by itself. In a pass it does not, and runs at the clock that
+ * its power allows: what passes take of the sum of their kernels is put on these kernels. But for more than a
+ * tenth, which is something else. */
+static void stretch_kernels(struct session *s, struct profile *profile, int index)
+{
+        static const double most = 0.1;
+        const struct kernel peak = bench_peak_kernel(&s->request, s->peak_size);
+        double inverse = 0;
+        for (int i = 0; i < s->family.run_count; i++)
+                inverse += 1 / closure(profile, &profile->loads[index], &s->family.runs[i],
+                                       &s->loads[index].passes[i]);
+        const double factor = inverse / s->family.run_count;
+        if (!(fabs(factor - 1) <= most))
+                return;
+        s->stretched[index] = factor;
+        samples_stretch(&s->loads[index], factor, &peak);
+        profile_load_free(&profile->loads[index]);
+        profile->loads[index] = samples_load(&s->loads[index], s->device.processors);
+}
+
 static struct profile make_profile(struct session *s)
 {
         char peak[PROFILE_NAME + 16];
@@ -387,8 +408,12 @@ static struct profile make_profile(struct session *s)
         profile.loads = calloc((size_t)s->load_count, sizeof *profile.loads);
         if (!profile.loads)
                 abort();
-        for (int i = 0; i < s->load_count; i++)
+        for (int i = 0; i < s->load_count; i++) {
+                samples_take_off_timing(&s->loads[i]);
                 profile.loads[i] = samples_load(&s->loads[i], s->device.processors);
+                if (request_gpu(&s->request))
+                        stretch_kernels(s, &profile, i);
+        }
         for (int i = 0; i < s->load_count; i++)
                 add_closure_error(s, &profile, i);
         for (int i = 0; i < s->load_count; i++) {
@@ -409,7 +434,7 @@ static void print_load(const struct session *s, const struct profile_load *load)
         fits_print(load, stdout);
 }
 
-static void print_launches(const struct profile_load *load)
+static void print_launches(const struct profile_load *load, double timing_cost)
 {
         char host[NUMBER_TEXT], lane[NUMBER_TEXT];
         const struct profile_launch *launches[] = {&load->launch, &load->graph};
@@ -419,6 +444,9 @@ static void print_launches(const struct profile_load *load)
                         printf("  %-35s %s of the host a kernel, %s from one to the next\n", names[i],
                                number_seconds(host, launches[i]->host_seconds),
                                number_seconds(lane, launches[i]->lane_seconds));
+        if (timing_cost > 0)
+                printf("  %-35s %s a kernel, which is taken off\n", "timing itself",
+                       number_seconds(host, timing_cost));
 }
 
 static void print_company(const struct session *s, int load)
@@ -435,6 +463,9 @@ static void print_closure(struct session *s, const struct profile *profile, int 
         const struct sums sums = sums_of(s, profile, load);
         printf("  %-35s kernels add up to %.1f to %.1f %% of the passes they were timed in\n", "sum",
                100 * sums.min, 100 * sums.max);
+        if (s->stretched[load] > 0)
+                printf("  %-35s kernels take %.3f times what they took when they were timed one by one\n",
+                       "in passes", s->stretched[load]);
         if (profile->loads[load].error > 0)
                 printf("  %-35s %.1f %% that all kernels share: drift from round to round, and that sum\n",
                        "standard error", 100 * profile->loads[load].error);
@@ -486,7 +517,7 @@ static void print_profile(struct session *s, const struct profile *profile)
         for (int i = 0; i < profile->load_count; i++) {
                 const struct profile_load *load = &profile->loads[i];
                 print_load(s, load);
-                print_launches(load);
+                print_launches(load, samples_timing_cost(&s->loads[i]));
                 printf("  %-35s %s\n", "between operations", number_seconds(text, load->op_overhead_seconds));
                 print_closure(s, profile, i);
                 if (!request_gpu(&s->request))

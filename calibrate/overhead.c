@@ -34,6 +34,30 @@ static void launch_all(const struct launcher *launcher, struct net *net, bool gr
         series_add(&samples->launches[graph][1], (device_seconds() - start) / KERNELS);
 }
 
+static void note(void *context, const struct kernel *kernel, double seconds, double end)
+{
+        struct samples *samples = context;
+        (void)kernel;
+        (void)end;
+        if (samples)
+                series_add(&samples->recorded, seconds);
+}
+
+/* As kernels of a pass are timed, launched together and each between two events. */
+static void launch_timed(const struct launcher *launcher, struct samples *samples)
+{
+        enum { TIMED_KERNELS = 64 };
+        struct device *device = launcher->device;
+        device->recorder = note;
+        device->recorder_context = samples;
+        device->ops->begin_group(device);
+        for (int i = 0; i < TIMED_KERNELS; i++)
+                kernels_bias(device, launcher->y, launcher->b, 1, WIDTH);
+        device->ops->end_group(device);
+        device->ops->synchronize(device);
+        device->recorder = NULL;
+}
+
 static int open_launcher(struct launcher *launcher, const struct request *request, bool graph,
                          struct rv_error_info *err)
 {
@@ -63,6 +87,9 @@ int overhead_launches(struct net *net, const struct request *request, int repeti
                 rc = open_launcher(&launcher, request, graph, err);
                 for (int i = -WARM_UP; i < repetitions && rc == RV_OK; i++)
                         launch_all(&launcher, net, graph, i < 0 ? NULL : samples);
+                for (int i = -WARM_UP; i < repetitions && rc == RV_OK && !graph; i++)
+                        if (launcher.device->ops->begin_group)
+                                launch_timed(&launcher, i < 0 ? NULL : samples);
                 if (launcher.device)
                         launcher.device->ops->close(launcher.device);
         }

@@ -326,8 +326,9 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                                "--offload needs mixed or bf16 in --precision (such as --precision "
                                "fp32,mixed): in fp32 nothing is offloaded");
         if (request->time_products && !request_gpu(request))
-                return rv_fail(err, RV_EINPUT,
-                               "--time-products is for --device cuda: products on the CPU have one algorithm");
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--time-products is for --device cuda: products on the CPU have one algorithm");
         if (request_gpu(request) && request->host_link_bytes_per_second > 0)
                 return rv_fail(err, RV_EINPUT,
                                "--host-link paces the copies of --device cpu; those of a GPU take what its "

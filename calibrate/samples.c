@@ -241,6 +241,7 @@ void samples_free(struct samples *samples)
         free(samples->gaps.values);
         for (int i = 0; i < 4; i++)
                 free(samples->launches[i / 2][i % 2].values);
+        free(samples->recorded.values);
         for (int line = 0; line < PROFILE_LINES; line++)
                 line_set_free(&samples->lines[line]);
         memset(samples, 0, sizeof *samples);
@@ -280,6 +281,7 @@ void samples_gather(struct samples *samples, struct net *net)
         gather_series(&samples->gaps, net);
         for (int i = 0; i < 4; i++)
                 gather_series(&samples->launches[i / 2][i % 2], net);
+        gather_series(&samples->recorded, net);
         for (int line = 0; line < PROFILE_LINES; line++)
                 if (line != LINE_MESSAGE)
                         gather_lines(&samples->lines[line], net);
@@ -396,6 +398,53 @@ static struct profile_launch launch_of(struct series seconds[2])
 {
         return (struct profile_launch){.host_seconds = series_quantile(&seconds[0], 0.5),
                                        .lane_seconds = series_quantile(&seconds[1], 0.5)};
+}
+
+double samples_timing_cost(struct samples *samples)
+{
+        const double cost =
+                series_quantile(&samples->recorded, 0.5) - launch_of(samples->launches[1]).lane_seconds;
+        return samples->recorded.count > 0 && cost > 0 ? cost : 0;
+}
+
+/* Samples, and means of them, without what timing them cost; no kernel takes less than one that has nothing
+ * to do. Negative ones are those that were disturbed. */
+static void without_cost(struct series *series, double cost, double least)
+{
+        for (int i = 0; i < series->count; i++) {
+                const double seconds = fmax(fabs(series->values[i]) - cost, least);
+                series->values[i] = series->values[i] < 0 ? -seconds : seconds;
+        }
+}
+
+void samples_take_off_timing(struct samples *samples)
+{
+        const double cost = samples_timing_cost(samples);
+        const double least = launch_of(samples->launches[1]).lane_seconds;
+        for (int i = 0; cost > 0 && i < samples->kernel_count; i++) {
+                without_cost(&samples->kernels[i].seconds, cost, least);
+                without_cost(&samples->kernels[i].rounds, cost, least);
+        }
+}
+
+static bool of_optimizer(enum kernel_kind kind)
+{
+        return kind == KERNEL_SQUARED_NORM || kind == KERNEL_ADAMW || kind == KERNEL_OVERFLOW ||
+               kind == KERNEL_UNSCALE || kind == KERNEL_CLEAR;
+}
+
+void samples_stretch(struct samples *samples, double factor, const struct kernel *apart)
+{
+        for (int i = 0; i < samples->kernel_count; i++) {
+                struct kernel_series *series = &samples->kernels[i];
+                if (of_optimizer((enum kernel_kind)series->kernel.kind) ||
+                    kernel_same(&series->kernel, apart))
+                        continue;
+                for (int j = 0; j < series->seconds.count; j++)
+                        series->seconds.values[j] *= factor;
+                for (int j = 0; j < series->rounds.count; j++)
+                        series->rounds.values[j] *= factor;
+        }
 }
 
 struct profile_load samples_load(struct samples *samples, int processors)

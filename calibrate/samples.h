@@ -46,6 +46,8 @@ struct samples {
         struct series gaps;
         /* Seconds a kernel: [launched by itself, in a graph][of the host, of the lane]. */
         struct series launches[2][2];
+        /* What the recorder says of such a kernel; samples_timing_cost. */
+        struct series recorded;
         struct line_set lines[PROFILE_LINES];
         /* [run_count] of each run of the family: what the compute lane spent in a forward and backward; on a
          * GPU, what the host saw them take without a recorder. */
@@ -87,9 +89,19 @@ void samples_gather(struct samples *samples, struct net *net);
  * Less than two rounds give 0, not known. */
 double samples_error(const double *rounds, int count, double value);
 
-/* Makes a load of a profile: trimmed means of kernels and of operations of optimizer phases, medians of the
- * links, their errors, and fitted models, for a device of `processors` multiprocessors (0: a CPU). It sorts
- * the samples. The arrays of the result belong to the load; profile_free frees them. */
+/* Returns the seconds that a GPU's recorder adds to every kernel: what it says of one that has nothing to do,
+ * beyond what such a kernel takes in a graph, where nobody times it. 0: not known, or nothing. */
+double samples_timing_cost(struct samples *samples);
+/* Takes that off what every kernel took: once, when all was measured. */
+void samples_take_off_timing(struct samples *samples);
+
+/* Multiplies what kernels took, but for the optimizer's and for `apart`. */
+void samples_stretch(struct samples *samples, double factor, const struct kernel *apart);
+
+/* Makes a load of a profile: trimmed means of kernels and of operations of
+ * optimizer phases, medians of the links, their errors, and fitted models, for a device of `processors`
+ * multiprocessors (0: a CPU). It sorts the samples. The arrays of the result belong to the load; profile_free
+ * frees them. */
 struct profile_load samples_load(struct samples *samples, int processors);
 
 #endif

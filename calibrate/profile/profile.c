@@ -891,15 +891,19 @@ int profile_load(struct profile *profile, const char *name_or_path, struct rv_er
         return rc;
 }
 
+void profile_load_free(struct profile_load *load)
+{
+        free(load->points);
+        tables_free(&load->tables);
+        for (int line = 0; line < PROFILE_LINES; line++)
+                free(load->lines[line].points);
+        memset(load, 0, sizeof *load);
+}
+
 void profile_free(struct profile *profile)
 {
-        for (int i = 0; i < profile->load_count; i++) {
-                struct profile_load *load = &profile->loads[i];
-                free(load->points);
-                tables_free(&load->tables);
-                for (int line = 0; line < PROFILE_LINES; line++)
-                        free(load->lines[line].points);
-        }
+        for (int i = 0; i < profile->load_count; i++)
+                profile_load_free(&profile->loads[i]);
         free(profile->loads);
         json_decref(profile->machine);
         json_decref(profile->sources);

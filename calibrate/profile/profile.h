@@ -183,8 +183,9 @@ int profile_load(struct profile *, const char *name_or_path, struct rv_error_inf
 /* Writes the file that profile_load reads, whole or not at all. RV_EINPUT where the device's name or the
  * source is not UTF-8; else RV_OK, or what file_write_json says. */
 int profile_save(const struct profile *, const char *path, struct rv_error_info *err);
-/* Frees what a profile owns, and leaves zeros. */
+/* Frees what a profile owns, and leaves zeros; and what a load alone does. */
 void profile_free(struct profile *);
+void profile_load_free(struct profile_load *);
 
 /* Returns "NOT measured; ", to be shown before the source of a profile that was not measured and does not
  * say so itself; else "". */

@@ -255,6 +255,7 @@ static struct rank_memory own_memory(const struct run *run)
         struct rusage usage;
         getrusage(RUSAGE_SELF, &usage);
         memory.host_peak = usage.ru_maxrss * 1024;
+        run->trainer.device->ops->synchronize(run->trainer.device); /* it then knows of its products */
         memory.used = used_bytes(run->trainer.device);
         const struct driver_real *driver = &run->trainer.train.driver;
         memory.mean_load = driver->loads > 0 ? driver->load_sum / (double)driver->loads : 0;
@@ -329,8 +330,7 @@ static json_t *device_json(const struct run *run, const struct rank_memory *memo
                          "cpu_kernels", d->cpu_kernels, "graphs",
                          device->ops->begin_group && !run->settings.no_graphs, "products", d->products,
                          "refused_products", d->refused_products, "timed_products", d->timed_products,
-                         "overhead_bytes",
-                         (json_int_t)device->overhead_bytes, "used_bytes", used);
+                         "overhead_bytes", (json_int_t)device->overhead_bytes, "used_bytes", used);
 }
 
 /* What a rank's experts had of a layer's rows, of all ranks and of those that had most. */

@@ -227,9 +227,9 @@ static int check_checkpoint(const struct train_settings *s, const struct file_us
 
 static int check_outputs(const struct train_settings *s, struct rv_error_info *err)
 {
-        const struct file_use uses[] = {{"MODEL", s->plan.model, false},  {"--data", s->data, false},
-                                        {"--init", s->init, false},       {"--report", s->plan.report, true},
-                                        {"--trace", s->plan.trace, true}, {"--log", s->log, true},
+        const struct file_use uses[] = {{"MODEL", s->plan.model, false},   {"--data", s->data, false},
+                                        {"--init", s->init, false},        {"--report", s->plan.report, true},
+                                        {"--trace", s->plan.trace, true},  {"--log", s->log, true},
                                         {"--products", s->products, false}};
         int rc = file_check_uses(uses, sizeof uses / sizeof *uses, err);
         return rc || !s->checkpoint ? rc : check_checkpoint(s, uses, sizeof uses / sizeof *uses, err);

@@ -10,7 +10,8 @@ Parts, in this order; each needs the rates, which are measured first in any case
   pytorch     the same shapes by PyTorch, if it is installed, in turn with ours
   kernels     each kernel of a calibration against max(flops / matrix rate, bytes / memory rate)
   offload     device memory with and without offloading by the driver's own count, and the optimizer phase against the copies
-  prediction  ten plans predicted from a profile that is calibrated in this run, and measured
+  prediction  ten plans predicted from a profile that is calibrated in this run, products timed, and measured with these
+  families    the same of GPT-2 1.5B, a Llama of 1.2 billion parameters and a mixture of experts
 
 Model flops are 72 B s l h^2 (1 + s / 6h + V / 12 l h), forward and backward (Narayanan et al. 2021, eq. 3, without its
 recomputation). The vocabulary of 50257 is padded to 50304, a multiple of 128, as is usual; both sides train that.
@@ -31,12 +32,17 @@ import ranvier
 import text
 
 ROOT = os.path.join(HERE, "..", "..")
-PARTS = ("rate", "gpt", "pytorch", "kernels", "offload", "prediction")
+PARTS = ("rate", "gpt", "pytorch", "kernels", "offload", "prediction", "families")
 # Published bf16 rates without sparsity (datasheets): by what the device's name contains, the more telling ones first.
 DATASHEET = (("H200", 989e12), ("H100 PCIe", 756e12), ("H100", 989e12), ("A100", 312e12), ("A40", 150e12), ("L40S", 362e12),
              ("L4", 121e12), ("GeForce RTX 4090", 165e12))
 PADDED = 50304
 TINY = {"n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 256, "n_positions": 16}
+# 0.7 billion parameters, of which a token meets a third.
+MIXTURE = {"model_type": "mixtral", "num_hidden_layers": 12, "hidden_size": 1024, "intermediate_size": 1792, "num_attention_heads": 16,
+           "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 1024, "num_local_experts": 8,
+           "num_experts_per_tok": 2}
+OWN = {"two-layers": TINY, "mixture": MIXTURE}
 GRAPHS_OFF = ("gpt2-124m", "gpt2-1.5b")  # where graphs are compared: the most and the least to gain
 
 
@@ -45,7 +51,7 @@ class Shape:
 
     def __init__(self, name, micro, batch, seq_len=1024):
         self.name, self.micro, self.batch, self.seq_len = name, micro, batch, seq_len
-        self.config = TINY if name == "two-layers" else json.load(open(os.path.join(ROOT, "models", "presets", name + ".json")))
+        self.config = OWN.get(name) or json.load(open(os.path.join(ROOT, "models", "presets", name + ".json")))
         if self.config["vocab_size"] == 50257:
             self.config["vocab_size"] = PADDED
 
@@ -102,15 +108,15 @@ class Bench:
             sys.exit(f"train {shape.name} {' '.join(map(str, more))} failed:\n{err}")
         return json.load(open(report))
 
-    def calibrate(self, shapes, micros, *more):
-        profile = os.path.join(self.folder, "profile.json")
+    def calibrate(self, name, shapes, micros, *more):
+        profile = os.path.join(self.folder, f"profile-{name}.json")
         status, out, err = ranvier.run(
             ["calibrate", "--device", "cuda", "--quick", "--precision", "bf16", "--fusion", "on", "--pp", 1, "--model",
              ",".join(shape.path for shape in shapes), "--seq-len", shapes[0].seq_len, "--micro-batch-size",
              ",".join(map(str, micros)), *more, "--out", profile], timeout=560)
         if status:
             sys.exit("calibrate failed:\n" + err)
-        open(os.path.join(self.folder, "calibrate.txt"), "w").write(out)
+        open(os.path.join(self.folder, f"calibrate-{name}.txt"), "w").write(out)
         return profile
 
     def rate_of(self, key):
@@ -206,7 +212,7 @@ def part_pytorch(bench):
 
 def part_kernels(bench):
     shapes = bench.shapes[-1:]
-    profile = bench.calibrate(shapes, [shapes[0].micro])
+    profile = bench.calibrate("kernels", shapes, [shapes[0].micro])
     rows = bench.ask("kernels", profile, bench.rate_of("flops_per_second"), bench.rate_of("memory_bytes_per_second"))
     bench.results["kernels"] = rows
     print(f"kernels of {shapes[0].name}, micro-batch {shapes[0].micro}, and the bound by the rates above")
@@ -274,32 +280,43 @@ def part_offload(bench):
 
 
 def part_prediction(bench):
-    """Ten plans: models x micro-batch sizes x batches; the profile has seen their kernels, no batch of
-    theirs."""
+    """Models x micro-batch sizes x batches of GPT-2; the profile has seen their kernels, no batch of theirs."""
+    small, medium, large, _ = bench.shapes if not bench.tiny else 4 * bench.shapes
+    predict(bench, "prediction", [(small, 1, 2), (small, 2, 4)] if bench.tiny else
+            [(small, 4, 32), (small, 8, 32), (small, 8, 64), (small, 16, 64), (medium, 4, 16), (medium, 8, 32), (medium, 16, 64),
+             (large, 4, 16), (large, 8, 16), (large, 8, 32)])
+
+
+def part_families(bench):
+    """The same of larger and other models."""
     if bench.tiny:
-        plans = [(bench.shapes[0], 1, 2), (bench.shapes[0], 2, 4)]
-    else:
-        small, medium, large, _ = bench.shapes
-        plans = [(small, 4, 32), (small, 8, 32), (small, 8, 64), (small, 16, 64), (medium, 4, 16), (medium, 8, 32),
-                 (medium, 16, 64), (large, 4, 16), (large, 8, 16), (large, 8, 32)]
+        return
+    llama, mixture = (Shape(name, 4, 16).write(bench.folder) for name in ("llama3.2-1b", "mixture"))
+    largest = bench.shapes[-1]
+    predict(bench, "families", [(largest, 4, 32), (largest, 8, 32), (llama, 4, 16), (llama, 8, 32), (mixture, 4, 16), (mixture, 8, 16)])
+
+
+def predict(bench, name, plans):
     shapes = sorted({shape for shape, _, _ in plans}, key=lambda shape: shape.name)
-    profile = bench.calibrate(shapes, sorted({micro for _, micro, _ in plans}))
-    rows = bench.results["prediction"] = []
+    profile = bench.calibrate(name, shapes, sorted({micro for _, micro, _ in plans}), "--time-products", "--seconds",
+                              4 if bench.tiny else 30)
+    rows = bench.results[name] = []
     for shape, micro, batch in plans:
         shape = shape.batched(micro, batch)
-        found = bench.train(shape)["batch_seconds"]["median"]
+        found = bench.train(shape, "--products", profile)["batch_seconds"]["median"]
         report = os.path.join(bench.folder, "predicted.json")
         status, _, err = ranvier.run(["simulate", shape.path, "--precision", "bf16", "--fusion", "on", *shape.plan(), "--gpus", 1,
                                       "--profile", profile, "--platform", "local", "--report", report])
         if status:
             sys.exit(f"simulate {shape.name} failed:\n{err}")
-        predicted = json.load(open(report))["batch_seconds"]["median"]
+        predicted, low, high = (json.load(open(report))["batch_seconds"][key] for key in ("median", "low", "high"))
         rows.append({"model": shape.name, "micro_batch_size": micro, "batch_size": batch, "measured_seconds": found,
-                     "predicted_seconds": predicted, "error": predicted / found - 1})
+                     "predicted_seconds": predicted, "error": predicted / found - 1, "inside": low <= found <= high})
         print(f"{shape.name:11} {micro:3} {batch:5}  measured {1e3 * found:9.2f} ms, predicted {1e3 * predicted:9.2f} ms "
-              f"({100 * rows[-1]['error']:+.1f} %)", flush=True)
+              f"({100 * rows[-1]['error']:+.1f} %)" + ("" if low <= found <= high else ", outside its interval"), flush=True)
     errors = [abs(row["error"]) for row in rows]
-    print(f"{len(rows)} plans: median error {100 * statistics.median(errors):.1f} %, worst {100 * max(errors):.1f} %\n")
+    print(f"{len(rows)} plans: median error {100 * statistics.median(errors):.1f} %, worst {100 * max(errors):.1f} %; "
+          f"{sum(row['inside'] for row in rows)} inside the interval of nine in ten\n")
 
 
 def main():

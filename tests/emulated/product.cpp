@@ -348,7 +348,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                 return CUBLAS_STATUS_NOT_SUPPORTED;
         }
         const promise p = promise_of(*desc, *a, *d, preference->alignments);
-        static_assert(sizeof p <= sizeof results[0].algo.data - sizeof results[0].algo.data[0], "room for a number");
+        static_assert(sizeof p <= sizeof results[0].algo.data - sizeof results[0].algo.data[0],
+                      "room for a number");
         for (*found = 0; *found < requested && *found < 3; ++*found) {
                 cublasLtMatmulHeuristicResult_t &result = results[*found];
                 memset(&result, 0, sizeof result);

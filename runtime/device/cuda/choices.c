@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = sizeof ((struct cuda_choice *)NULL)->algorithm / sizeof(uint64_t), DIGITS = 16 };
+enum { WORDS = sizeof((struct cuda_choice *)NULL)->algorithm / sizeof(uint64_t), DIGITS = 16 };
 
 struct cuda_choices {
         json_t *document, *chosen; /* the latter is the former's */
@@ -47,9 +47,10 @@ static int check(const json_t *document, const char *gpu, size_t library, struct
         json_object_foreach(chosen, product, each)
         {
                 if (!read_choice(each, &choice))
-                        return rv_fail(err, RV_EINPUT,
-                                       "\"products\": \"%.120s\" has no \"algorithm\" of %d hexadecimal digits",
-                                       product, WORDS * DIGITS);
+                        return rv_fail(
+                                err, RV_EINPUT,
+                                "\"products\": \"%.120s\" has no \"algorithm\" of %d hexadecimal digits",
+                                product, WORDS * DIGITS);
         }
         return RV_OK;
 }
@@ -100,5 +101,6 @@ void cuda_choices_add(struct cuda_choices *choices, const char *product, const s
 
 char *cuda_choices_text(const struct cuda_choices *choices)
 {
-        return json_object_size(choices->chosen) ? json_dumps(choices->document, JSON_REAL_PRECISION(5)) : NULL;
+        return json_object_size(choices->chosen) ? json_dumps(choices->document, JSON_REAL_PRECISION(5))
+                                                 : NULL;
 }

@@ -32,10 +32,14 @@ cuda_kernels := $(wildcard runtime/device/cuda/*.cu)
 cuda_host    := $(wildcard runtime/device/cuda/*.c)
 cuda_objects := $(cuda_kernels:%=$(BUILD)/obj/%.o) $(call obj,$(cuda_host))
 
+# What the optimizer makes of a parameter must not depend on which of its paths the parameter's address takes, and the
+# compiler contracts multiplications and additions differently from one to the next. All of it is bound by memory.
+$(BUILD)/obj/runtime/device/cuda/optimizer.cu.o: FMAD = -fmad=false
+
 # The assembler's report of registers, shared memory and spills stays beside the object: tests/cuda/resources.sh.
 $(BUILD)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(call say,nvcc,$<) $(NVCC) $(ALL_NVCCFLAGS) -Xptxas -v -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
+	$(call say,nvcc,$<) $(NVCC) $(ALL_NVCCFLAGS) $(FMAD) -Xptxas -v -MF $(@:.o=.d) -c -o $@ $< 2>$(@:.o=.ptxas) || { cat $(@:.o=.ptxas) >&2; exit 1; }
 $(BUILD)/obj/runtime/device/cuda/%.o: EXTRA = -fPIC -isystem $(CUDA_HOME)/include -DCUDA_LEAST_CAPABILITY=$(firstword $(CUDA_ARCHS))
 
 # The runtime is linked in and cuBLASLt is found where the toolkit is; both look for the driver only when they are called,

@@ -1,8 +1,9 @@
 /* LayerNorm and RMSNorm, forward and backward. Statistics and sums are fp32. RMSNorm is LayerNorm without
  * mean and shift: the same kernels, with less to do.
  *
- * Forward: a thread keeps up to HELD vectors of its row in registers, so that mean, variance and result take
- * one read. A row is a warp's if that holds it, else a block's.
+ * Forward: a thread keeps its vectors of a row, up to HELD, in registers, so that mean, variance and result
+ * take one read; there is a kernel for each number of them, since loops over as many as there may be leave
+ * room for fewer warps. A row is a warp's if that holds it, else a block's.
  *
  * Backward: dx and the sums over rows, dw and db, come from one read of dy and x. Blocks that stay (a few a
  * multiprocessor) go over the rows; each thread has a vector of columns, whose part of dw and db it keeps in
@@ -95,8 +96,8 @@ static __device__ __forceinline__ float rstd_of(float squares, int64_t C, float 
         return 1 / sqrtf(squares / (float)C + epsilon);
 }
 
-/* For rows of at most HELD blockDim.x accesses of W elements. */
-template <typename T, int W, enum norm norm>
+/* For rows of at most `count` blockDim.x accesses of W elements. */
+template <typename T, int W, enum norm norm, int count>
 static __global__ void __launch_bounds__(HELD_THREADS) norm_held(struct norm_operands<T> of)
 {
         __shared__ float shared[WARP];
@@ -105,28 +106,28 @@ static __global__ void __launch_bounds__(HELD_THREADS) norm_held(struct norm_ope
                 return; /* a whole warp: a block of one row has one */
         const T *x = of.x + row * of.C;
         const int accesses = (int)(of.C / W), mine = (int)threadIdx.x, stride = (int)blockDim.x;
-        pack<T, W> held[HELD];
+        pack<T, W> held[count];
 #pragma unroll
-        for (int k = 0; k < HELD; k++)
+        for (int k = 0; k < count; k++)
                 if (mine + k * stride < accesses)
                         held[k] = load<W>(x + (mine + k * stride) * W);
         float mean = 0, squares = 0;
         if constexpr (norm == LAYERNORM) {
                 float sum = 0;
 #pragma unroll
-                for (int k = 0; k < HELD; k++)
+                for (int k = 0; k < count; k++)
                         if (mine + k * stride < accesses)
                                 sum += sum_of<T, W>(held[k]);
                 mean = row_sum(sum, shared) / (float)of.C;
         }
 #pragma unroll
-        for (int k = 0; k < HELD; k++)
+        for (int k = 0; k < count; k++)
                 if (mine + k * stride < accesses)
                         squares += squares_of<T, W>(held[k], mean);
         const float rstd = rstd_of(row_sum(squares, shared), of.C, of.epsilon);
         store_statistics<T, norm>(of, row, mean, rstd);
 #pragma unroll
-        for (int k = 0; k < HELD; k++)
+        for (int k = 0; k < count; k++)
                 if (mine + k * stride < accesses)
                         store_normalised<T, W, norm>(of, row, (mine + k * stride) * W, held[k], mean, rstd);
 }
@@ -155,16 +156,40 @@ static __global__ void __launch_bounds__(MAX_THREADS) norm_long(struct norm_oper
                 store_normalised<T, W, norm>(of, row, c, load<W>(x + c), mean, rstd);
 }
 
+template <typename T, int W, enum norm norm, int count>
+static void launch_rows_of_warps(cudaStream_t stream, const struct norm_operands<T> *of)
+{
+        CUDA_LAUNCH((norm_held<T, W, norm, count>), dim3((unsigned)ceil_div(of->N, ROWS_A_BLOCK)),
+                    dim3(WARP, ROWS_A_BLOCK), 0, stream, *of);
+}
+
+template <typename T, int W, enum norm norm, int count>
+static void launch_rows_of_blocks(cudaStream_t stream, const struct norm_operands<T> *of)
+{
+        CUDA_LAUNCH((norm_held<T, W, norm, count>), dim3((unsigned)of->N),
+                    dim3(whole_warps(ceil_div(of->C / W, HELD / 2), HELD_THREADS)), 0, stream, *of);
+}
+
 template <typename T, int W, enum norm norm>
 static cudaError_t launch_norm(cudaStream_t stream, const struct norm_operands<T> *of)
 {
         const int64_t accesses = of->C / W;
-        if (accesses <= WARP * HELD)
-                CUDA_LAUNCH((norm_held<T, W, norm>), dim3((unsigned)ceil_div(of->N, ROWS_A_BLOCK)),
-                            dim3(WARP, ROWS_A_BLOCK), 0, stream, *of);
+        if (accesses <= WARP)
+                launch_rows_of_warps<T, W, norm, 1>(stream, of);
+        else if (accesses <= WARP * 2)
+                launch_rows_of_warps<T, W, norm, 2>(stream, of);
+        else if (accesses <= WARP * 3)
+                launch_rows_of_warps<T, W, norm, 3>(stream, of);
+        else if (accesses <= WARP * 4)
+                launch_rows_of_warps<T, W, norm, 4>(stream, of);
+        else if (accesses <= WARP * 6)
+                launch_rows_of_warps<T, W, norm, 6>(stream, of);
+        else if (accesses <= WARP * HELD)
+                launch_rows_of_warps<T, W, norm, HELD>(stream, of);
+        else if (accesses <= HELD_THREADS * HELD / 2)
+                launch_rows_of_blocks<T, W, norm, HELD / 2>(stream, of);
         else if (accesses <= HELD_THREADS * HELD)
-                CUDA_LAUNCH((norm_held<T, W, norm>), dim3((unsigned)of->N),
-                            dim3(whole_warps(ceil_div(accesses, HELD / 2), HELD_THREADS)), 0, stream, *of);
+                launch_rows_of_blocks<T, W, norm, HELD>(stream, of);
         else
                 CUDA_LAUNCH((norm_long<T, W, norm>), dim3((unsigned)of->N), dim3(MAX_THREADS), 0, stream,
                             *of);

@@ -265,15 +265,16 @@ static double time_once(const struct cuda_matmul *matmul, const struct plan *pla
         float milliseconds = 0;
         bool ran = cudaEventRecord(events[0], stream) == cudaSuccess;
         for (int i = 0; i < REPEATS; i++)
-                ran = ran && run_by(matmul, plan, product, algorithm, nothing, stream) == CUBLAS_STATUS_SUCCESS;
+                ran = ran &&
+                      run_by(matmul, plan, product, algorithm, nothing, stream) == CUBLAS_STATUS_SUCCESS;
         ran = ran && cudaEventRecord(events[1], stream) == cudaSuccess &&
               cudaEventSynchronize(events[1]) == cudaSuccess &&
               cudaEventElapsedTime(&milliseconds, events[0], events[1]) == cudaSuccess;
         return ran ? (double)milliseconds / REPEATS : INFINITY;
 }
 
-/* The fastest of the proposals by the least of its times, in turns; the first unless another is faster by more
- * than times differ. */
+/* The fastest of the proposals by the least of its times, in turns; the first unless another is faster by
+ * more than times differ. */
 static int fastest(const struct cuda_matmul *matmul, const struct plan *plan, const struct product *product,
                    const cublasLtMatmulHeuristicResult_t *proposals, int count, cudaStream_t stream,
                    double best[PROPOSALS])
@@ -290,8 +291,8 @@ static int fastest(const struct cuda_matmul *matmul, const struct plan *plan, co
         for (int turn = 0; turn < TURNS; turn++)
                 for (int i = 0; i < count; i++)
                         if (proposals[i].state == CUBLAS_STATUS_SUCCESS) {
-                                const double once = time_once(matmul, plan, product, &proposals[i].algo,
-                                                              stream, events);
+                                const double once =
+                                        time_once(matmul, plan, product, &proposals[i].algo, stream, events);
                                 best[i] = turn > 0 ? fmin(best[i], once) : best[i];
                         }
         for (int i = 0; i < count; i++)
@@ -320,8 +321,9 @@ static bool choose_again(const struct cuda_matmul *matmul, struct plan *plan, co
         return true;
 }
 
-/* The one that was chosen before; else cuBLASLt's first proposal, which depends on the shape and the GPU alone,
- * or where products are timed the fastest. The same bits in every run that is given the same choices. */
+/* The one that was chosen before; else cuBLASLt's first proposal, which depends on the shape and the GPU
+ * alone, or where products are timed the fastest. The same bits in every run that is given the same choices.
+ */
 static cublasStatus_t choose(struct cuda_matmul *matmul, struct plan *plan, const struct product *product,
                              cudaStream_t stream)
 {
@@ -409,7 +411,8 @@ static void tell(const struct plan *plan)
                 return;
         name_product(name, &plan->shape);
         if (plan->unfused)
-                fprintf(stderr, "cuda plan: %s: refused by cuBLASLt, so a product and a kernel behind it\n", name);
+                fprintf(stderr, "cuda plan: %s: refused by cuBLASLt, so a product and a kernel behind it\n",
+                        name);
         else if (plan->proposal > 0)
                 fprintf(stderr, "cuda plan: %s: proposal %d of %d, timed\n", name, plan->proposal,
                         plan->proposals);

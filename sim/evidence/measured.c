@@ -22,10 +22,11 @@ static const struct {
         {"V100-32GB (DGX-2H)", "v100-published", "dgx-2h"},
         {"V100", "v100-datasheet", "summit"},
         {"H100", "h100-published", "dgx-h100"},
+        {"H200", "h200", "dgx-h200"},
 };
 const char measured_gpus[] =
         "A100 (a100-published, selene), V100-32GB (DGX-2H) (v100-published, dgx-2h), V100 (v100-datasheet, "
-        "summit), H100 (h100-published, dgx-h100)";
+        "summit), H100 (h100-published, dgx-h100), H200 (h200, dgx-h200)";
 
 static int fail_row(const struct measured_run *run, enum rv_error code, const char *sentence,
                     struct rv_error_info *err)

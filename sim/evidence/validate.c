@@ -42,7 +42,7 @@ static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The runs:"},
         {SETTING_OWN, "table", .argument = "FILE", .parse = add_table,
          .help = "Measured runs, as comma separated values; several times for several tables. Without it those that come "
-                 "with the program: published runs of GPTs, AxoNN's, and sharded Llamas"},
+                 "with the program: published runs of GPTs, AxoNN's, sharded Llamas, and our own on a GPU"},
         {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP},
         {SETTING_PATH, "profile", .argument = "PROFILE", AT(defaults.profile),
          .help = "What kernels take (default: the table's profile, or by its gpu)"},
@@ -97,7 +97,7 @@ struct validation {
 /* The tables asked for, or those that come with the program. */
 static int read_tables(struct validation *v, struct rv_error_info *err)
 {
-        static const char *const presets[] = {"published", "axonn", "sharded"};
+        static const char *const presets[] = {"published", "axonn", "sharded", "gpu"};
         const struct settings *s = v->settings;
         char path[1024];
         const int count = s->tables ? s->tables : (int)(sizeof presets / sizeof *presets);

@@ -176,7 +176,7 @@ def runs_of(table):
 
 
 def check_tables(tap, folder):
-    """Of all tables, what README says of the published runs; AxoNN's and sharded ones are told, not held to anything."""
+    """Of all tables, what README says of the published runs; and of our own; AxoNN's and sharded ones are told, not held to anything."""
     out_csv = os.path.join(folder, "tables.csv")
     status, out, err = ranvier.run(["validate", "--csv", out_csv], timeout=1800)
     of = {name: [] for name in glob.glob(os.path.join(TREE, "sim", "tables", "*.csv"))}
@@ -193,6 +193,9 @@ def check_tables(tap, folder):
     with_interval = [row for rows in of.values() for row in rows if row["predicted_low"]]
     tap.ok(re.search(rf"^intervals +{inside(with_interval)} of {len(with_interval)} measured figures lie in the interval of nine in ten", out, re.M),
            "and how many of all do is said", out)
+    ours = of[os.path.join(TREE, "sim", "tables", "gpu.csv")]
+    tap.ok(len(ours) == 12 == inside(ours) and max(abs(float(row["error"])) for row in ours) <= 0.04,
+           "our own runs on a GPU, by the profiles that were calibrated before them: 12 of 12 inside, within 4 %", out)
     fitted = [row["plan"] for row in rows if row["fitted"] == "yes"]
     tap.ok(len(fitted) == 3, "of them, two A100 runs and one V100 run were fitted on", str(fitted))
 

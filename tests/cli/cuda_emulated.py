@@ -111,6 +111,46 @@ def check_family(tap, folder, precision, tolerance, name):
            f"{precision}, {name}, gradients in fp32: {steps} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
 
 
+def check_timed_products(tap, folder):
+    profile, report, refused = (os.path.join(folder, name) for name in ("profile.json", "report.json", "refused.json"))
+    status, out, err = ranvier.run(
+        ["calibrate", "--device", "cuda", "--model", os.path.join(folder, "gpt2.json"), "--precision", "bf16", "--seq-len", 32,
+         "--micro-batch-size", 1, "--pp", 1, "--quick", "--seconds", 1, "--time-products", "--out", profile],
+        RANVIER_DEVICE_CUDA=EMULATED)
+    chosen = json.load(open(profile))["products"]["chosen"] if status == 0 else {}
+    tap.ok(len(chosen) > 10 and all(1 <= c["proposal"] <= c["proposals"] == 3 and c["seconds"] <= c["first_seconds"]
+                                    for c in chosen.values()),
+           "calibrate --time-products keeps the fastest of the proposals for every product", err or chosen)
+    tap.ok(f"{len(chosen)} products timed, " in out, "and says how many there are", out)
+    plain, _ = train(folder, "cuda", (1, 1), "bf16")
+    timed, _ = train(folder, "cuda", (1, 1), "bf16", "--products", profile, "--report", report)
+    device = json.load(open(report))["device"] if isinstance(timed, list) else {}
+    tap.ok(timed == plain and 0 < device.get("timed_products", 0) <= device["products"],
+           "train --products takes them, and the report says of how many", (timed, plain, device))
+    status, out, err = ranvier.run(["simulate", os.path.join(folder, "gpt2.json"), "--precision", "bf16", "--seq-len", 32,
+                                    "--micro-batch-size", 1, "--batch-size", 4, "--gpus", 1, "--profile", profile, "--platform", "local"])
+    tap.ok(status == 0 and f"train with --products {profile}" in out, "simulate says what its prediction is of", out + err)
+
+    def refuse(sentence, device="cuda", **members):
+        document = json.load(open(profile))
+        document["products"].update(members)
+        with open(refused, "w") as file:
+            json.dump(document, file)
+        said, _ = train(folder, device, (1, 1), "bf16", "--products", refused)
+        train.cache_clear()
+        tap.ok(sentence in str(said), f"refused: {sentence}", said)
+
+    refuse("--products is for --device cuda", device="cpu")
+    refuse("the products were timed on a toaster with", gpu="a toaster")
+    refuse("ranvier calibrate --time-products times them anew", library=1)
+    refuse('"products" of a profile has "gpu", "library" and "chosen"', chosen=[])
+    refuse("hexadecimal digits", chosen={"a product": {"algorithm": "12"}})
+    with open(refused, "w") as file:
+        json.dump({"kind": "profile"}, file)
+    said, _ = train(folder, "cuda", (1, 1), "bf16", "--products", refused)
+    tap.ok("has no products that were timed" in str(said), "refused: a profile without timed products", said)
+
+
 def check_loop(tap, folder, grid, precision, *more):
     """Twice the steps: what belongs to the set-up is counted as often, kernels and copies twice."""
     name = f"{precision}, {grid[0]} x {grid[1]} {' '.join(more)}".strip()
@@ -149,6 +189,7 @@ def main():
         said, _ = train(folder, "cuda", (1, 1), "fp32", model="wide")
         tap.ok("heads of wide have 130 columns; fused attention of device cuda is built for at most 128" in str(said),
                "heads that are too wide are refused in a sentence", said)
+        check_timed_products(tap, folder)
         check_loop(tap, folder, (1, 1), "fp32")
         check_loop(tap, folder, (2, 1), "bf16", *OFFLOAD, "--offload-activations")
         check_loop(tap, folder, (1, 2), "mixed", "--fusion", "off")

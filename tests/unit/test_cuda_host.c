@@ -406,38 +406,105 @@ static void check_residual(struct device *device, int64_t m, int64_t n, int64_t 
         }
 }
 
+/* Shapes that ran so far, and those that cuBLASLt refused. */
+static void assert_products(struct device *device, int products, int refused)
+{
+        device->ops->synchronize(device);
+        assert_int_equal(device->description.products, products);
+        assert_int_equal(device->description.refused_products, refused);
+}
+
 static void a_shape_is_planned_once_and_odd_ones_are_two_kernels(void **state)
 {
         (void)state;
         struct device *device = open_alone();
-        const struct cuda_matmul *matmul = ((struct cuda_device *)device)->matmul;
         const int64_t refusals = emulated_counts()->product_refusals;
-        size_t unfused;
         struct launches before = launches();
         check_residual(device, 8, 16, 8, 0, 0);
         assert_launches(&before, 0, 0, 1); /* the bias and the residual go with the product */
         check_residual(device, 8, 16, 8, 0, 0);
         assert_launches(&before, 0, 0, 1);
-        assert_int_equal(cuda_matmul_plans(matmul, &unfused), 1);
+        assert_products(device, 1, 0);
         check_residual(device, 5, 7, 3, 0, 0); /* cuBLASLt is not asked: n is odd */
         check_residual(device, 5, 7, 3, 0, 0);
         assert_launches(&before, 0, 0, 4);
-        assert_int_equal(cuda_matmul_plans(matmul, &unfused), 2);
-        assert_int_equal(unfused, 0);
+        assert_products(device, 2, 0);
         check_residual(device, 8, 16, 8, 1, 0); /* it is asked, and has nothing for these addresses */
         check_residual(device, 8, 16, 8, 1, 0);
         assert_launches(&before, 0, 0, 4);
-        assert_int_equal(cuda_matmul_plans(matmul, &unfused), 4);
-        assert_int_equal(unfused, 1);
+        assert_products(device, 4, 1);
         assert_int_equal(emulated_counts()->product_refusals - refusals, 1);
         check_residual(device, 8, 16, 8, 0, 4); /* fused, but not with the first plan */
         assert_launches(&before, 0, 0, 1);
-        assert_int_equal(cuda_matmul_plans(matmul, &unfused), 5);
-        assert_int_equal(unfused, 1);
-        device->ops->synchronize(device);
-        assert_int_equal(device->description.products, 5);
-        assert_int_equal(device->description.refused_products, 1);
+        assert_products(device, 5, 1);
         device->ops->close(device);
+}
+
+/* A device that times products, or takes those of `products`; NULL with the sentence in `err`. */
+static struct device *open_timing(bool times, const char *products, struct rv_error_info *err)
+{
+        const struct device_request request = {
+                .local_ranks = 1, .time_products = times, .products = products};
+        return device_cuda_open(&request, err);
+}
+
+static void refuses_products(const char *products, const char *sentence)
+{
+        struct rv_error_info err = {0};
+        assert_null(open_timing(false, products, &err));
+        if (!strstr(err.sentence, sentence))
+                fail_msg("'%s' instead of '%s'", err.sentence, sentence);
+}
+
+/* `text` with the first `from` replaced; the caller frees it. */
+static char *with(const char *text, const char *from, const char *to)
+{
+        const char *at = strstr(text, from);
+        const size_t before = (size_t)(at - text);
+        char *other = malloc(strlen(text) + strlen(to) + 1);
+        assert_non_null(at);
+        assert_non_null(other);
+        memcpy(other, text, before);
+        strcpy(other + before, to);
+        strcat(other, at + strlen(from));
+        return other;
+}
+
+static void products_that_were_timed_are_taken_again(void **state)
+{
+        (void)state;
+        struct rv_error_info err = {0};
+        struct device *device = open_timing(true, NULL, &err);
+        assert_non_null(device);
+        check_residual(device, 8, 16, 8, 0, 0); /* right as well, whichever was the fastest */
+        check_residual(device, 16, 32, 8, 0, 0);
+        device->ops->synchronize(device);
+        assert_int_equal(device->description.timed_products, 2);
+        char *products = device->ops->products(device);
+        assert_non_null(products);
+        assert_non_null(strstr(products, "\"proposals\": 3"));
+        device->ops->close(device);
+
+        device = open_timing(false, products, &err);
+        assert_non_null(device);
+        check_residual(device, 8, 16, 8, 0, 0);
+        check_residual(device, 16, 32, 16, 0, 0); /* was not timed */
+        device->ops->synchronize(device);
+        assert_int_equal(device->description.products, 2);
+        assert_int_equal(device->description.timed_products, 1);
+        device->ops->close(device);
+
+        char *elsewhere = with(products, "\"gpu\": \"", "\"gpu\": \"another than ");
+        char *later = with(products, "\"library\": ", "\"library\": 9");
+        char *cut = with(products, "\"algorithm\": \"0", "\"algorithm\": \"");
+        refuses_products(elsewhere, "the products were timed on another than ");
+        refuses_products(later, "ranvier calibrate --time-products times them anew");
+        refuses_products(cut, "has no \"algorithm\" of 128 hexadecimal digits");
+        refuses_products("[]", "\"products\" of a profile has \"gpu\", \"library\" and \"chosen\"");
+        free(elsewhere);
+        free(later);
+        free(cut);
+        free(products);
 }
 
 /* Of bf16 with GELU: how many kernels it is on a GPU of this compute capability. */
@@ -632,6 +699,7 @@ int main(void)
                 cmocka_unit_test(groups_of_few_kernels_are_no_graphs),
                 cmocka_unit_test(the_least_recently_used_group_is_forgotten),
                 cmocka_unit_test(a_shape_is_planned_once_and_odd_ones_are_two_kernels),
+                cmocka_unit_test(products_that_were_timed_are_taken_again),
                 cmocka_unit_test(gelu_goes_with_a_product_where_that_is_a_fusion),
                 cmocka_unit_test(batches_of_two_dimensions_reach_every_matrix),
                 cmocka_unit_test(a_call_that_fails_becomes_a_sentence),

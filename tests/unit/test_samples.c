@@ -152,6 +152,54 @@ static void as_many_do_within_those_of_three_rounds_of_several_ranks(void **stat
         expect_nine_in_ten(4);
 }
 
+/* Launches that take 2 us in a graph, of which the recorder says 5; kernels of 10 us and of 4. */
+static void add_timed(struct samples *samples, const struct kernel *kernels)
+{
+        for (int i = 0; i < 3; i++) {
+                samples_add_kernel(samples, &kernels[0], 10e-6, false);
+                samples_add_kernel(samples, &kernels[1], 4e-6, i == 1);
+                samples_add_kernel(samples, &kernels[2], 10e-6, false);
+        }
+        series_add(&samples->launches[1][1], 2e-6);
+        samples_end_round(samples);
+}
+
+static void what_timing_costs_is_taken_off(void **state)
+{
+        (void)state;
+        const struct kernel kernels[] = {kernel_of(0), kernel_of(1), kernel_of(2)};
+        struct samples samples;
+        samples_init(&samples, 1, 0);
+        add_timed(&samples, kernels);
+        assert_true(samples_timing_cost(&samples) == 0); /* not known */
+        samples_take_off_timing(&samples);
+        assert_true(samples.kernels[0].seconds.values[0] == 10e-6);
+        series_add(&samples.recorded, 5e-6);
+        assert_true(fabs(samples_timing_cost(&samples) - 3e-6) < 1e-12);
+        samples_take_off_timing(&samples);
+        assert_true(fabs(samples.kernels[0].seconds.values[0] - 7e-6) < 1e-12);
+        assert_true(fabs(samples.kernels[0].rounds.values[0] - 7e-6) < 1e-12);
+        /* No kernel takes less than one that has nothing to do, and a disturbed one stays marked. */
+        assert_true(fabs(samples.kernels[1].seconds.values[0] + 2e-6) < 1e-12); /* a round is sorted */
+        assert_true(fabs(samples.kernels[1].seconds.values[1] - 2e-6) < 1e-12);
+        samples_free(&samples);
+}
+
+static void passes_stretch_all_kernels_but_the_optimizers_and_one(void **state)
+{
+        (void)state;
+        const struct kernel kernels[] = {kernel_of(0), {.kind = KERNEL_ADAMW, .batch = 1, .m = 8}, kernel_of(2)};
+        struct samples samples;
+        samples_init(&samples, 1, 0);
+        add_timed(&samples, kernels);
+        samples_stretch(&samples, 1.5, &kernels[2]);
+        assert_true(fabs(samples.kernels[0].seconds.values[2] - 15e-6) < 1e-12);
+        assert_true(fabs(samples.kernels[0].rounds.values[0] - 15e-6) < 1e-12);
+        assert_true(samples.kernels[1].seconds.values[2] == 4e-6);
+        assert_true(samples.kernels[2].seconds.values[2] == 10e-6);
+        samples_free(&samples);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -160,6 +208,8 @@ int main(void)
                 cmocka_unit_test(one_round_tells_nothing_of_others),
                 cmocka_unit_test(nine_runs_in_ten_lie_within_the_errors_of_three_rounds),
                 cmocka_unit_test(as_many_do_within_those_of_three_rounds_of_several_ranks),
+                cmocka_unit_test(what_timing_costs_is_taken_off),
+                cmocka_unit_test(passes_stretch_all_kernels_but_the_optimizers_and_one),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -309,10 +309,26 @@ static void defer(struct family_run *run)
         run->plan.deferred = parted > 0;
 }
 
+/* As ranvier train has them on a GPU: a micro-batch's logits at once, unless not even the fewest blocks leave
+ * room for them. */
+static void choose_logits(struct family_run *run, const struct family_room *room)
+{
+        struct family_run least = *run;
+        struct memory_bytes bytes;
+        int64_t needed, there;
+        while (least.gpt.n_layer > MIN_LAYERS)
+                shorten(&least.gpt);
+        least.stage = stage_of(&least);
+        least.plan.work.logits_bytes = room->whole_logits ? INT64_MAX : 0;
+        memory_stage(&least.gpt, &least.stage, &least.plan, &bytes);
+        run->plan.work.logits_bytes = fits(room, &bytes, &needed, &there) ? least.plan.work.logits_bytes : 0;
+}
+
 static int add_run(struct family *family, struct family_run *run, const struct family_room *room,
                    struct rv_error_info *err)
 {
         defer(run);
+        choose_logits(run, room);
         bool new = add_pass_kernels(family, run);
         if (!new && !run->every_optimizer)
                 return RV_OK;
@@ -440,6 +456,7 @@ static bool affordable(struct family_run *run, const struct family_room *room)
             (room->widest_head > 0 && gpt_head_size(&run->gpt) > room->widest_head))
                 return false;
         defer(run);
+        choose_logits(run, room);
         memory_stage(&run->gpt, &run->stage, &run->plan, &bytes);
         return fits(room, &bytes, &needed, &there) && pass_flops(run) <= room->flops / 4;
 }

@@ -91,6 +91,8 @@ struct family_room {
         double flops;
         /* The most columns of a head that the device's attention has kernels for; 0: any. */
         int widest_head;
+        /* A micro-batch's logits are made at once where they fit, as --logits auto does on a GPU. */
+        bool whole_logits;
 };
 
 /* Return a run's kernels, and how many in `count`; the caller frees the array. family_pass: those of its

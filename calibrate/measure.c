@@ -401,6 +401,7 @@ static struct profile make_profile(struct session *s)
                 profile.products = json_loads(s->products, 0, NULL);
         snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
         profile.unfused = !s->request.fused;
+        profile.whole_logits = request_gpu(&s->request) && s->request.fused;
         snprintf(profile.source, sizeof profile.source,
                  "measured by ranvier calibrate%s; peak: %s, one rank alone, %d thread%s",
                  s->request.quick ? " --quick" : "", name_peak(s, peak), s->request.threads,
@@ -569,7 +570,7 @@ static int find_room_of_cpu(struct session *s, struct rv_error_info *err)
         device->ops->close(device);
         snprintf(s->device.name, sizeof s->device.name, "cpu");
         s->device_memory_bytes = all / s->request.ranks;
-        s->room = (struct family_room){{share, share}, share, s->effort->pass_flops, 0};
+        s->room = (struct family_room){{share, share}, share, s->effort->pass_flops, 0, false};
         return RV_OK;
 }
 
@@ -591,7 +592,8 @@ static int find_room_of_gpu(struct session *s, struct rv_error_info *err)
                 .bytes = {[MEMORY_DEVICE] = s->device_memory_bytes,
                           [MEMORY_HOST] = device_cpu_memory_bytes() / 4 / s->request.ranks},
                 .flops = s->effort->pass_flops,
-                .widest_head = device->widest_head};
+                .widest_head = device->widest_head,
+                .whole_logits = request_gpu(&s->request) && s->request.fused};
         device->ops->close(device);
         return RV_OK;
 }

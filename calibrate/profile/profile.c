@@ -754,6 +754,20 @@ static json_t *peaks_json(const struct profile *profile)
         return json_real(profile->peak_flops_per_second);
 }
 
+/* What --logits auto is. */
+static int read_logits(struct reader *r, const json_t *document, struct profile *profile)
+{
+        const json_t *found = json_object_get(document, "logits");
+        const char *text = json_string_value(found);
+        profile->whole_logits = text && strcmp(text, "all") == 0;
+        if (found && !profile->whole_logits)
+                return rv_fail(r->err, RV_EINPUT,
+                               "%s: \"logits\" must be \"all\" or left out: whether --logits auto makes those "
+                               "of a micro-batch at once, as where the profile was measured",
+                               r->path);
+        return RV_OK;
+}
+
 /* What --fusion auto is; without it, as the kernels are. */
 static int read_fusion(struct reader *r, const json_t *document, struct profile *profile)
 {
@@ -802,6 +816,7 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
                                             "fitted_on",
                                             "products",
                                             "fusion",
+                                            "logits",
                                             "warnings",
                                             "peak_flops_per_second",
                                             "device_memory_bytes",
@@ -836,6 +851,7 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
             (rc = read_kept(r, document, "products", &profile->products)) == RV_OK &&
             (rc = read_peaks(r, document, profile)) == RV_OK &&
             (rc = read_fusion(r, document, profile)) == RV_OK &&
+            (rc = read_logits(r, document, profile)) == RV_OK &&
             (rc = read_warnings(r, document, profile)) == RV_OK &&
             (rc = read_int(r, top, document, "device_memory_bytes", 0, INT64_MAX,
                            &profile->device_memory_bytes)) == RV_OK &&
@@ -1086,6 +1102,8 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
                 return rv_fail(err, RV_EINPUT, "%s: the device and source of a profile must be UTF-8", path);
         if (profile->unfused)
                 json_object_set_new(document, "fusion", json_string("off"));
+        if (profile->whole_logits)
+                json_object_set_new(document, "logits", json_string("all"));
         if (profile->machine)
                 json_object_set(document, "machine", profile->machine);
         if (profile->sources)

@@ -156,6 +156,9 @@ struct profile {
         double peaks[PROFILE_FORMATS];
         /* "fusion": "off": --fusion auto leaves its fused kernels alone. */
         bool unfused;
+        /* "logits": "all": measured with a micro-batch's logits at once, as --logits auto takes them on its
+         * device where they fit. */
+        bool whole_logits;
         /* Bytes that a rank may allocate; 0: not known. */
         int64_t device_memory_bytes;
         /* The rate that copies were paced to (calibrate --host-link); 0: they were not. */

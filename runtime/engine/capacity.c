@@ -98,6 +98,16 @@ int capacity_check(const struct options *o, const struct capacity *capacity, str
                        number_bytes(has, (double)capacity_has(capacity, need)), table);
 }
 
+void capacity_choose_logits(struct options *o, const struct capacity *capacity)
+{
+        struct capacity_need need;
+        if (o->logits_bytes != 0)
+                return;
+        o->logits_bytes = INT64_MAX;
+        if (find_need(o, capacity, &need) > 0)
+                o->logits_bytes = 0;
+}
+
 /* The flags of which a change may be proposed, in the order of their rows. */
 enum { PROPOSING = 16 };
 static int proposing(const struct flag *flags[PROPOSING])

@@ -42,6 +42,11 @@ int64_t capacity_has(const struct capacity *capacity, const struct capacity_need
 int capacity_check(const struct options *options, const struct capacity *capacity, struct capacity_need *need,
                    struct rv_error_info *err);
 
+/* Settles --logits auto of resolved options for a device that is faster at few large products, a GPU: the
+ * logits of a micro-batch at once (logits_bytes becomes INT64_MAX) if all ranks fit so; else in parts, as it
+ * was. */
+void capacity_choose_logits(struct options *options, const struct capacity *capacity);
+
 enum { CAPACITY_FLAGS = 224 };
 
 /* A change of the plan that makes it fit. */

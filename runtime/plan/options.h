@@ -93,7 +93,7 @@ struct options {
         int64_t bucket_parameters;
         int allreduce_buckets; /* how many buckets one all-reduce sums */
         /* The most bytes of logits that exist at once (work.logits_bytes): INT64_MAX: a micro-batch's; 0:
-         * WORKLOAD_LOGITS_BYTES. */
+         * auto, which counts as WORKLOAD_LOGITS_BYTES until capacity_choose_logits has settled it. */
         int64_t logits_bytes;
         /* Auto counts as direct until options_choose_routes has settled it. */
         enum route messages, allreduce;

@@ -299,9 +299,11 @@ static int parse_size(const char *option, const char *text, int64_t *bytes, stru
 
 static int parse_logits(struct options *o, const char *text, struct rv_error_info *err)
 {
-        if (strcmp(text, "all") == 0)
-                o->logits_bytes = INT64_MAX;
-        return strcmp(text, "all") == 0 ? 0 : parse_size("--logits", text, &o->logits_bytes, err);
+        const bool automatic = strcmp(text, "auto") == 0;
+        if (!automatic && strcmp(text, "all") != 0)
+                return parse_size("--logits", text, &o->logits_bytes, err);
+        o->logits_bytes = automatic ? 0 : INT64_MAX;
+        return 0;
 }
 
 static void write_logits(const struct options *o, char *text, size_t size)
@@ -740,8 +742,9 @@ static const struct flag flags[] = {
          .sweep = SWEEP_FIXED},
         {.name = "logits", .argument = "SIZE", .scope = FLAG_OF_MANY, AT(STORE_WHOLE, logits_bytes),
          .parse = parse_logits, .write = write_logits, .report = REPORT_IF_CHANGED,
-         .help = "The most memory that logits take at once (default 128MiB), with fused kernels and without shards: a "
-                 "micro-batch's rows go through the output projection and the loss in parts of that size. all: in one",
+         .help = "The most memory that logits take at once, with fused kernels and without shards: a micro-batch's rows "
+                 "go through the output projection and the loss in parts of that size. all: in one. auto, the default: all "
+                 "on a GPU, if it fits its memory, and in a prediction where the profile was calibrated so; else 128MiB",
          .sweep = SWEEP_FIXED},
         {.name = "bucket-params", .argument = "N",
          .scope = FLAG_OF_MANY, AT(STORE_WHOLE, bucket_parameters), FROM(1, INT64_C(1) << 40),

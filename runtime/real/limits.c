@@ -53,6 +53,19 @@ static struct capacity min_capacity(const struct device *device, struct net *net
         return min;
 }
 
+void limits_choose_logits(struct options *o, const struct device *device, struct net *net)
+{
+        const struct capacity capacity = min_capacity(device, net);
+        struct rv_error_info parts = {0};
+        if (strcmp(options_device(o), "cpu") == 0)
+                return;
+        if (net->rank == 0)
+                capacity_choose_logits(o, &capacity);
+        const bool in_parts = net->rank == 0 && o->logits_bytes != INT64_MAX;
+        if (net_agree(net, in_parts ? RV_EPLAN : RV_OK, &parts) == RV_OK)
+                o->logits_bytes = INT64_MAX;
+}
+
 /* On rank 0, for the eyes of who must change the plan. */
 static void print_refusal(const struct options *o, const struct capacity *capacity,
                           const struct capacity_need *need, const struct device_request *request)

@@ -19,6 +19,10 @@
  * Collective; every rank must have opened its device, and none allocated anything yet. */
 void limits_apply(struct device *, const struct options *, struct net *);
 
+/* Settles --logits auto, which the devices' limits decide on a GPU: all at once where it fits every rank.
+ * Collective; after limits_apply. */
+void limits_choose_logits(struct options *, const struct device *, struct net *);
+
 /* Checks that what every rank needs, as predicted, fits the limits of every rank's device, which
  * limits_apply has set. If it does not, rank 0 prints to stderr what is needed and which changes of the
  * plan would fit, with a price for each by a short probe of the device (probe.h), which is opened once

@@ -553,6 +553,7 @@ static int check_memory(struct run *run, struct rv_error_info *err)
         struct device *device = run->trainer.device;
         const struct device_request request = trainer_device_request(&run->settings, run->net);
         limits_apply(device, &run->settings.plan, run->net);
+        limits_choose_logits(&run->settings.plan, device, run->net);
         return limits_check(&run->settings.plan, device, &request, run->net, err);
 }
 

@@ -441,6 +441,7 @@ static int open_run(struct measured *m, struct measured_run *run, const struct m
         if (rc)
                 return fail_row(run, rc, run->why.sentence, err);
         run->fitted = is_fitted(run);
+        machine_choose_logits(run->candidate.machine, &run->candidate.options);
         run->capacity = machine_capacity(run->candidate.machine, &run->candidate.options);
         run->fits = capacity_check(&run->candidate.options, &run->capacity, &run->need, NULL) == 0;
         return 0;

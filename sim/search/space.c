@@ -44,11 +44,13 @@ static int add(struct collection *c, const struct options *options, struct rv_er
 /* Counts the plan, and keeps it if it fits. */
 static int weigh(struct collection *c, const struct options *options, struct rv_error_info *err)
 {
-        struct capacity capacity = machine_capacity(c->machine, options);
+        struct options settled = *options;
+        machine_choose_logits(c->machine, &settled);
+        struct capacity capacity = machine_capacity(c->machine, &settled);
         struct capacity_need need;
         struct rv_error_info why;
         c->group->considered++;
-        if (capacity_check(options, &capacity, &need, &why)) {
+        if (capacity_check(&settled, &capacity, &need, &why)) {
                 double excess = (double)capacity_needs(&need) / (double)capacity_has(&capacity, &need);
                 if (excess < c->nearest) {
                         c->nearest = excess;
@@ -57,7 +59,7 @@ static int weigh(struct collection *c, const struct options *options, struct rv_
                 return 0;
         }
         c->group->fitting++;
-        return add(c, options, err);
+        return add(c, &settled, err);
 }
 
 /* Whether a stage would offload activations: one that stores few does not. */

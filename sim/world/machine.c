@@ -356,6 +356,13 @@ struct capacity machine_capacity(const struct machine *m, const struct options *
         }};
 }
 
+void machine_choose_logits(const struct machine *m, struct options *options)
+{
+        const struct capacity capacity = machine_capacity(m, options);
+        if (m->profile.whole_logits && !options->framework)
+                capacity_choose_logits(options, &capacity);
+}
+
 double machine_peak_flops_per_second(const struct machine *m, enum dtype dtype, enum product_format format)
 {
         const int which = profile_format(dtype, format);

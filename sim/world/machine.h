@@ -71,6 +71,9 @@ json_t *machine_remarks(const struct machine *machine, const struct options *opt
  * its sources), which would count them twice. */
 int machine_settle(const struct machine *machine, struct options *options, struct rv_error_info *err);
 
+/* Settles --logits auto of resolved options, by machine_settle's answer, as the profile has it. */
+void machine_choose_logits(const struct machine *machine, struct options *options);
+
 /* Returns the seconds that the plan's framework adds to a batch: what its host does (of several kinds of
  * devices the most), and what its broadcasts of parameters take beside their bytes, which are those of a
  * gather. */

@@ -267,6 +267,8 @@ static int load_inputs(struct simulation *s, struct options *plan, struct rv_err
         if (rc == 0)
                 rc = machine_settle(&s->machine, plan, err);
         if (rc == 0)
+                machine_choose_logits(&s->machine, plan);
+        if (rc == 0)
                 rc = predict_open(&s->prediction, plan, &s->machine, err);
         return rc ? rc : check_capacity(s, err);
 }

@@ -117,19 +117,26 @@ def check_timed_products(tap, folder):
         ["calibrate", "--device", "cuda", "--model", os.path.join(folder, "gpt2.json"), "--precision", "bf16", "--seq-len", 32,
          "--micro-batch-size", 1, "--pp", 1, "--quick", "--seconds", 1, "--time-products", "--out", profile],
         RANVIER_DEVICE_CUDA=EMULATED)
-    chosen = json.load(open(profile))["products"]["chosen"] if status == 0 else {}
+    calibrated = json.load(open(profile)) if status == 0 else {"products": {"chosen": {}}}
+    chosen = calibrated["products"]["chosen"]
     tap.ok(len(chosen) > 10 and all(1 <= c["proposal"] <= c["proposals"] == 3 and c["seconds"] <= c["first_seconds"]
                                     for c in chosen.values()),
            "calibrate --time-products keeps the fastest of the proposals for every product", err or chosen)
     tap.ok(f"{len(chosen)} products timed, " in out, "and says how many there are", out)
     plain, _ = train(folder, "cuda", (1, 1), "bf16")
     timed, _ = train(folder, "cuda", (1, 1), "bf16", "--products", profile, "--report", report)
-    device = json.load(open(report))["device"] if isinstance(timed, list) else {}
+    trained = json.load(open(report)) if isinstance(timed, list) else {"device": {"products": 0}, "plan": {}}
+    device = trained["device"]
     tap.ok(timed == plain and 0 < device.get("timed_products", 0) <= device["products"],
            "train --products takes them, and the report says of how many", (timed, plain, device))
-    status, out, err = ranvier.run(["simulate", os.path.join(folder, "gpt2.json"), "--precision", "bf16", "--seq-len", 32,
+    status, out, err = ranvier.run(["simulate", os.path.join(folder, "gpt2.json"), "--precision", "bf16", "--seq-len", 32, "--report", report,
                                     "--micro-batch-size", 1, "--batch-size", 4, "--gpus", 1, "--profile", profile, "--platform", "local"])
     tap.ok(status == 0 and f"train with --products {profile}" in out, "simulate says what its prediction is of", out + err)
+    simulated = json.load(open(report)) if status == 0 else {"plan": {}}
+    tap.ok(calibrated.get("logits") == trained["plan"].get("logits") == simulated["plan"].get("logits") == "all",
+           "logits are made at once on a GPU where they fit: calibrated, trained and simulated so", (trained["plan"], simulated["plan"]))
+    train(folder, "cpu", (1, 1), "bf16", "--report", report)
+    tap.ok("logits" not in json.load(open(report))["plan"], "and on a CPU in parts, as before")
 
     def refuse(sentence, device="cuda", **members):
         document = json.load(open(profile))

@@ -176,6 +176,35 @@ static void the_sentence_names_rank_need_and_what_there_is(void **state)
         assert_memory_equal(err.sentence, expected, strlen(expected));
 }
 
+static void logits_are_made_at_once_where_that_fits(void **state)
+{
+        (void)state;
+        struct rv_error_info err;
+        struct capacity_need need;
+        struct options o;
+        options_init(&o);
+        o.model = "gpt2-124m";
+        o.micro_batch_size = 4;
+        o.batch_size = 8;
+        assert_int_equal(options_resolve(&o, 1, &err), RV_OK);
+        capacity_check(&o, &(struct capacity){{0}}, &need, &err);
+        const int64_t parts = memory_total(&need.bytes, MEMORY_DEVICE);
+        o.logits_bytes = INT64_MAX;
+        capacity_check(&o, &(struct capacity){{0}}, &need, &err);
+        const int64_t whole = memory_total(&need.bytes, MEMORY_DEVICE);
+        /* 4 x 1,024 rows of 50,304 in fp32, less the 656 of a part that take 128 MiB at most (7 parts). */
+        assert_int_equal(whole - parts, (INT64_C(4096) - 592) * 50304 * 4);
+        const struct {
+                int64_t asked, has, becomes;
+        } cases[] = {{0, whole, INT64_MAX},     {0, whole - 1, 0},          {0, parts - 1, 0},
+                     {0, 0, INT64_MAX},         {INT64_MAX, parts, INT64_MAX}, {1 << 20, whole, 1 << 20}};
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                o.logits_bytes = cases[i].asked;
+                capacity_choose_logits(&o, &(struct capacity){{cases[i].has}});
+                assert_true(o.logits_bytes == cases[i].becomes);
+        }
+}
+
 /* A cost of each plan that has no pattern, and the same each time. */
 struct costs {
         uint64_t seed;
@@ -660,6 +689,7 @@ int main(void)
                 cmocka_unit_test(a_plan_fits_up_to_the_last_byte),
                 cmocka_unit_test(one_memory_for_both_is_enough_up_to_the_last_byte),
                 cmocka_unit_test(the_sentence_names_rank_need_and_what_there_is),
+                cmocka_unit_test(logits_are_made_at_once_where_that_fits),
                 cmocka_unit_test(changes_are_those_that_a_search_of_all_plans_finds),
                 cmocka_unit_test(the_flags_of_a_change_say_what_it_is),
                 cmocka_unit_test(more_memory_never_costs_more),

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 static const int64_t BUCKET = 5000;
-static const struct family_room PLENTY = {{INT64_C(1) << 40, INT64_C(1) << 40}, 0, 2e11, 0};
+static const struct family_room PLENTY = {{INT64_C(1) << 40, INT64_C(1) << 40}, 0, 2e11, 0, false};
 
 static struct request request_of(bool fp32, bool mixed, bool offload)
 {
@@ -292,7 +292,7 @@ static void a_phase_that_does_not_fit_is_refused_with_the_cure(void **state)
         request.bucket_parameters = INT64_C(1) << 40;
         struct family family;
         struct rv_error_info err = {0};
-        const struct family_room little = {{1 << 20, 1 << 20}, 1 << 20, 2e11, 0};
+        const struct family_room little = {{1 << 20, 1 << 20}, 1 << 20, 2e11, 0, false};
         assert_int_equal(family_init(&family, &request, &little, &err), RV_EPLAN);
         if (!strstr(err.sentence, "a smaller --bucket-params needs less"))
                 fail_msg("%s", err.sentence);

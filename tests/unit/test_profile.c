@@ -181,6 +181,7 @@ static void saving_and_loading_changes_nothing(void **state)
         snprintf(before.source, sizeof before.source, "a test");
         before.sources = json_pack("{s:s}", "peak", "a datasheet");
         before.warnings = json_pack("[s, s]", "it rained", "and snowed");
+        before.whole_logits = true;
 
         char path[64];
         temporary_path(path);
@@ -205,6 +206,7 @@ static void saving_and_loading_changes_nothing(void **state)
         assert_string_equal(after.source, before.source);
         assert_true(json_equal(after.sources, before.sources));
         assert_true(json_equal(after.warnings, before.warnings));
+        assert_true(after.whole_logits);
         assert_true(after.peak_flops_per_second == before.peak_flops_per_second);
         assert_memory_equal(after.peaks, before.peaks, sizeof before.peaks);
         assert_true(after.unfused);
@@ -298,6 +300,7 @@ static const struct damage DAMAGES[] = {
          "peak_flops_per_second: \"int8\" is none of fp32, mixed, bf16, fp8 and nvfp4"},
         {"5e10", "{\"bf16\": 0}", "peak_flops_per_second: \"bf16\" is 0"},
         {"\"machine\":", "\"fusion\": \"on\", \"machine\":", "\"fusion\" must be \"off\" or left out"},
+        {"\"machine\":", "\"logits\": \"64MiB\", \"machine\":", "\"logits\" must be \"all\" or left out"},
         {"\"machine\":", "\"warnings\": \"none\", \"machine\":", "\"warnings\" must be an array of texts"},
         {"\"machine\":", "\"warnings\": [1], \"machine\":", "\"warnings\" must be an array of texts"},
         {"1073741824", "1.5", "\"device_memory_bytes\""},

@@ -70,20 +70,19 @@ static int rail_load(const struct walk *walk, int member, bool all)
 static void count_nodes(const struct walk *walk, struct collective_shape *shape)
 {
         int run = 0;
+        int most = 0;
         shape->nodes = 1;
-        shape->per_node = 0;
-        bool even = true;
+        shape->rings = walk->group->count;
         for (int i = 0; i < walk->group->count; i++) {
-                if (i > 0 && place_of(walk, i).node != place_of(walk, i - 1).node) {
-                        even = even && (shape->per_node == 0 || shape->per_node == run);
-                        shape->per_node = run;
-                        shape->nodes++;
-                        run = 0;
-                }
                 run++;
+                if (i + 1 < walk->group->count && place_of(walk, i + 1).node == place_of(walk, i).node)
+                        continue;
+                most = run > most ? run : most;
+                shape->rings = run < shape->rings ? run : shape->rings;
+                shape->nodes += i + 1 < walk->group->count;
+                run = 0;
         }
-        even = even && (shape->per_node == 0 || shape->per_node == run);
-        shape->per_node = even ? run : 0;
+        shape->per_node = shape->rings == most ? most : 0;
 }
 
 static void look_inside(const struct walk *walk, struct collective_shape *shape)
@@ -117,8 +116,9 @@ static void look_between(const struct walk *walk, struct collective_shape *shape
                 if (a.node == b.node)
                         continue;
                 double rail = p->nic_bytes_per_second / p->rails;
-                double alone = rail / rail_load(walk, i, false);
-                double shared = shape->per_node > 1 ? rail / rail_load(walk, i, true) : alone;
+                const int one = rail_load(walk, i, false), all = rail_load(walk, i, true);
+                double alone = rail / one;
+                double shared = rail / (all < one * shape->rings ? all : one * shape->rings);
                 double hops = fabric_hops(fabric, a.node, b.node) * fabric->hop_seconds;
                 double link = fabric_link_rate(fabric);
                 if (p->pcie_bytes_per_second > 0)
@@ -170,6 +170,15 @@ static struct collective_phase *add_phase(struct building *b, enum collective_pa
         return &b->phases[b->count++];
 }
 
+/* Of nodes with unequal numbers of members: the part of a block that one ring of several carries between
+ * nodes, or the links inside allow. */
+static double uneven_part(const struct collective_shape *shape)
+{
+        const double between = shape->far_alone_bytes_per_second / shape->far_bytes_per_second / shape->rings,
+                     inside = shape->far_alone_bytes_per_second / shape->near_bytes_per_second;
+        return fmin(1, fmax(between, inside));
+}
+
 /* A ring among all members: as the rings of all their rails do it together, each of which begins in another
  * place of the node and leaves it over another rail. A member then sends, of each step's p-th, as many parts
  * to its neighbour in the node as there are members in it, but one, and that one to the next node. */
@@ -187,6 +196,8 @@ static void add_ring(struct building *b, int64_t bytes, bool reduces)
                 phase->software_seconds = ((k - 1) * c->near_step_seconds + c->far_step_seconds) / k;
         } else {
                 phase = add_phase(b, PATTERN_RING, p - 1, shape->nodes > 1, block);
+                if (shape->nodes > 1 && c->algorithm != COLLECTIVE_FLAT_RING)
+                        phase->far_bytes = (int64_t)ceil((double)phase->far_bytes * uneven_part(shape));
         }
         phase->segments = c->segments;
         phase->arithmetic_seconds = reduces ? c->reduce_seconds_per_byte * (double)block : 0;

@@ -31,6 +31,9 @@ struct collective_shape {
         /* The number of nodes that the members are on, and how many members each node has. per_node is 0 if
          * not all nodes have equally many. */
         int nodes, per_node;
+        /* The fewest members that any node has, over whose rails as many rings leave it: NCCL makes as many
+         * as the node that has fewest can. */
+        int rings;
         /* A step in which all members send at once to a neighbour in their node ("near"): the latency of a
          * message, and the rate that each member gets. */
         double near_seconds, near_bytes_per_second;

@@ -198,6 +198,28 @@ static void test_closed_forms_of_scattering_and_gathering_are_within_2_percent(v
         }
 }
 
+/* The rings over nodes that have unequal numbers of members are simulated as one that carries their part. */
+static void test_rings_over_uneven_nodes_are_as_simulated(void **state)
+{
+        (void)state;
+        static const struct {
+                int count, stride;
+        } uneven[] = {{6, 1}, {11, 1}, {5, 1}, {7, 2}};
+        for (enum collective_kind kind = COLLECTIVE_ALLREDUCE; kind <= COLLECTIVE_ALL_GATHER; kind++)
+                for (size_t i = 0; i < sizeof uneven / sizeof *uneven; i++) {
+                        struct worst worst = {.error = 0};
+                        struct job job = {.platform = paper(),
+                                          .count = uneven[i].count,
+                                          .stride = uneven[i].stride,
+                                          .groups = 1,
+                                          .kind = kind,
+                                          .bytes = 8 << 20};
+                        job.platform.collectives.algorithm = COLLECTIVE_RING;
+                        look_at(&worst, &job);
+                        assert_true(worst.error <= MAX_ERROR);
+                }
+}
+
 /* ---- folded ---- */
 
 /* All stages of a node sum at once and share its two rails; replicas are in nodes of their own, or two in
@@ -445,6 +467,12 @@ static void test_what_algorithms_send_is_what_textbooks_say(void **state)
                 {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 16, 1, 100e9, 2 * 15 / 16.0 * far / 4},
                 {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 16, 1, 5e9, 2 * 15 / 16.0 * slow * 3 / 4},
                 {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 8, 4, 100e9, 2 * 7 / 8.0 * far},
+                /* Nodes of 4 and 2, 4, 4 and 3, 4 and 1: as many rings as the fewest have, or a node allows. */
+                {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 6, 1, 100e9, 2 * 5 / 6.0 * far / 2},
+                {COLLECTIVE_RING, COLLECTIVE_ALL_GATHER, 11, 1, 100e9, 10 / 11.0 * far / 3},
+                {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 5, 1, 100e9, 2 * 4 / 5.0 * far},
+                {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 11, 1, 20e9, 2 * 10 / 11.0 * far / 2},
+                {COLLECTIVE_FLAT_RING, COLLECTIVE_ALLREDUCE, 6, 1, 100e9, 2 * 5 / 6.0 * far},
                 {COLLECTIVE_FLAT_RING, COLLECTIVE_ALLREDUCE, 16, 1, 100e9, 2 * 15 / 16.0 * far},
                 {COLLECTIVE_HIERARCHICAL, COLLECTIVE_ALLREDUCE, 16, 1, 100e9,
                  2 * 3 / 4.0 * near + 2 * 3 / 4.0 * far / 4},
@@ -542,6 +570,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_closed_forms_of_all_reduces_are_within_2_percent_of_simgrid),
                 cmocka_unit_test(test_closed_forms_of_scattering_and_gathering_are_within_2_percent),
+                cmocka_unit_test(test_rings_over_uneven_nodes_are_as_simulated),
                 cmocka_unit_test(test_a_folded_group_takes_what_all_of_its_members_do),
                 cmocka_unit_test(test_groups_side_by_side_share_what_the_closed_form_says),
                 cmocka_unit_test(test_a_measured_collective_takes_what_was_measured),

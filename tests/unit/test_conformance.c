@@ -550,30 +550,41 @@ static void fused_products_conform(void **state)
 
 /* ---- embedding ---- */
 
+/* The rows of the table that a shard has; rows 0: all. */
+struct table_part {
+        int64_t first, rows;
+};
+
 static void launch_embedding(struct device *device, void *p[], const struct test_case *c)
 {
-        kernels_embedding(device, p[0], p[1], p[2], c->n[3] ? p[3] : NULL, c->n[0], c->n[1], c->n[2]);
+        const struct table_part *part = c->context;
+        kernels_embedding_part(device, p[0], p[1], p[2], c->n[3] ? p[3] : NULL, c->n[0], c->n[1], c->n[2],
+                               part->first, part->rows);
 }
 
 static void launch_embedding_backward(struct device *device, void *p[], const struct test_case *c)
 {
-        kernels_embedding_backward(device, p[0], c->n[3] ? p[1] : NULL, p[2], p[3], c->n[0], c->n[1],
-                                   c->n[2]);
+        const struct table_part *part = c->context;
+        kernels_embedding_part_backward(device, p[0], c->n[3] ? p[1] : NULL, p[2], p[3], c->n[0], c->n[1],
+                                        c->n[2], part->first, part->rows);
 }
 
-static void check_embedding(struct pair *pair, int64_t B, int64_t T, int64_t C, int64_t V, bool positions)
+static void check_embedding(struct pair *pair, int64_t B, int64_t T, int64_t C, int64_t V, bool positions,
+                            struct table_part part)
 {
-        struct test_case c = {.launch = launch_embedding, .n = {B, T, C, positions}};
-        NAME(&c, "embedding B %lld T %lld C %lld V %lld positions %d", LL(B), LL(T), LL(C), LL(V), positions);
+        struct test_case c = {.launch = launch_embedding, .n = {B, T, C, positions}, .context = &part};
+        NAME(&c, "embedding B %lld T %lld C %lld V %lld positions %d, rows %lld from %lld", LL(B), LL(T), LL(C),
+             LL(V), positions, LL(part.rows), LL(part.first));
         add_output(pair, &c, TENSOR, B * T * C); /* one sum, rounded as it is stored */
         add_tokens(pair, &c, B * T, V);
         add_random(pair, &c, TENSOR, V * C, 1);
         add_random(pair, &c, TENSOR, T * C, 1);
         conforms(pair, &c);
 
-        struct test_case d = {.launch = launch_embedding_backward, .n = {B, T, C, positions}};
-        NAME(&d, "embedding_backward B %lld T %lld C %lld V %lld positions %d", LL(B), LL(T), LL(C), LL(V),
-             positions);
+        struct test_case d = {
+                .launch = launch_embedding_backward, .n = {B, T, C, positions}, .context = &part};
+        NAME(&d, "embedding_backward B %lld T %lld C %lld V %lld positions %d, rows %lld from %lld", LL(B),
+             LL(T), LL(C), LL(V), positions, LL(part.rows), LL(part.first));
         const double *dwte = add_random(pair, &d, TENSOR, V * C, 1);
         double *wte_size = written(&d), *wte_terms = new_doubles(V);
         const double *dwpe = add_random(pair, &d, TENSOR, T * C, 1);
@@ -585,9 +596,11 @@ static void check_embedding(struct pair *pair, int64_t B, int64_t T, int64_t C, 
         for (int64_t i = 0; i < T * C; i++)
                 wpe_size[i] = fabs(dwpe[i]);
         for (int64_t i = 0; i < B * T * C; i++) {
-                const int64_t token = (int64_t)tokens[i / C];
-                wte_terms[token] += i % C == 0;
-                wte_size[token * C + i % C] += fabs(dx[i]);
+                const int64_t row = (int64_t)tokens[i / C] - part.first;
+                if (row >= 0 && row < (part.rows ? part.rows : V)) {
+                        wte_terms[row] += i % C == 0;
+                        wte_size[row * C + i % C] += fabs(dx[i]);
+                }
                 wpe_size[i % (T * C)] += fabs(dx[i]);
         }
         for (int64_t i = 0; i < V * C; i++) /* each term may be stored */
@@ -604,9 +617,11 @@ static void embeddings_conform(void **state)
                 {1, 1, 1, 1},     {2, 5, 7, 6},    {3, 1, 16, 2},     {2, 9, 33, 3},  {1, 3, 513, 5},
                 {2, 70, 64, 300}, {4, 200, 24, 1}, {1, 33, 1600, 40}, {3, 90, 40, 4}, {2, 130, 33, 3}};
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-                for (int again = 0; again < 3; again++)
-                        check_embedding(*state, sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3],
-                                        again < 2);
+                for (int again = 0; again < 4; again++) {
+                        const int64_t V = sizes[s][3];
+                        const struct table_part part = {again < 3 ? 0 : V / 3, again < 3 ? 0 : (V + 1) / 2};
+                        check_embedding(*state, sizes[s][0], sizes[s][1], sizes[s][2], V, again % 3 != 2, part);
+                }
 }
 
 /* ---- LayerNorm ---- */
@@ -1795,6 +1810,80 @@ static void check_cross_entropy(struct pair *pair, int64_t N, int64_t V, int64_t
         conforms(pair, &c);
 }
 
+/* A part of the vocabulary, of which so many logits count, and how many shards' numbers there are. */
+struct part_of_rows {
+        struct vocabulary_part part;
+        int shards;
+};
+
+static void launch_numbers(struct device *device, void *p[], const struct test_case *c)
+{
+        const struct part_of_rows *of = c->context;
+        kernels_cross_entropy_numbers(device, p[0], p[1], p[2], c->n[0], c->n[1], of->part);
+}
+
+static void launch_part(struct device *device, void *p[], const struct test_case *c)
+{
+        const struct part_of_rows *of = c->context;
+        kernels_cross_entropy_part(device, p[0], p[1], p[2], p[3], of->shards, c->n[0], c->n[1], of->part,
+                                   c->scalar);
+}
+
+static void launch_loss_of_numbers(struct device *device, void *p[], const struct test_case *c)
+{
+        const struct part_of_rows *of = c->context;
+        kernels_cross_entropy_of_numbers(device, p[0], p[1], of->shards, c->n[0]);
+}
+
+/* Each shard's maximum is above all logits, so that probabilities are below 1, and its sum positive. */
+static const double *add_numbers(struct pair *pair, struct test_case *c, int64_t rows, int shards, double size)
+{
+        double *numbers = new_doubles(3 * rows * shards);
+        for (int64_t i = 0; i < rows * shards; i++) {
+                numbers[3 * i] = size + 1 + random_number(&pair->random);
+                numbers[3 * i + 1] = 2 + random_number(&pair->random);
+                numbers[3 * i + 2] = size * random_number(&pair->random);
+        }
+        return add(pair, c, REAL, 3 * rows * shards, numbers);
+}
+
+/* Of N rows of a shard's V logits, those of the vocabulary from `first` on; `valid` of them count. */
+static void check_cross_entropy_of_shards(struct pair *pair, int64_t N, int64_t V, int64_t first,
+                                          int64_t valid, int shards)
+{
+        const double size = 5, relative = (4 * size + (double)V + 16) * u;
+        const struct part_of_rows of = {{first, valid}, shards};
+        struct test_case c = {.launch = launch_numbers, .n = {N, V}, .context = &of};
+        NAME(&c, "cross_entropy_loss N %lld V %lld, %lld from %lld: numbers", LL(N), LL(V), LL(valid),
+             LL(first));
+        double *bound = add_output(pair, &c, REAL, 3 * N);
+        for (int64_t i = 1; i < 3 * N; i += 3)
+                bound[i] = relative * (double)valid;
+        add_random(pair, &c, TENSOR, N * V, size);
+        add_tokens(pair, &c, N, first + 2 * V);
+        conforms(pair, &c);
+
+        struct test_case d = {.launch = launch_part, .n = {N, V}, .context = &of, .scalar = 0.125};
+        NAME(&d, "cross_entropy N %lld V %lld, %lld from %lld, %d shards", LL(N), LL(V), LL(valid), LL(first),
+             shards);
+        add_random(pair, &d, DOUBLE, 1, 3);
+        *written(&d) = (double)N * relative * 4;
+        add_random(pair, &d, TENSOR, N * V, size);
+        bound = written(&d);
+        for (int64_t i = 0; i < N * V; i++)
+                bound[i] = i % V < valid ? d.scalar * (relative + 2 * u) + FLUSHED : 0;
+        add_tokens(pair, &d, N, first + 2 * V);
+        add_numbers(pair, &d, N, shards, size);
+        conforms(pair, &d);
+
+        struct test_case e = {.launch = launch_loss_of_numbers, .n = {N}, .context = &of};
+        NAME(&e, "cross_entropy_loss of the numbers of %lld rows of %d shards", LL(N), shards);
+        add_random(pair, &e, DOUBLE, 1, 3);
+        *written(&e) = (double)N * relative * 4;
+        add_numbers(pair, &e, N, shards, size);
+        conforms(pair, &e);
+}
+
 static void cross_entropies_conform(void **state)
 {
         for (int s = 0; s < SHAPES; s++)
@@ -1807,6 +1896,12 @@ static void cross_entropies_conform(void **state)
         check_cross_entropy(*state, 3, 50257, 50304, 5, false);
         check_cross_entropy(*state, 2, 50257, 50257, 5, false);
         check_cross_entropy(*state, 2, 50304, 50304, 5, true);
+        for (int s = 0; s < SHAPES; s++) {
+                const int64_t n = shapes[s].n;
+                check_cross_entropy_of_shards(*state, shapes[s].m, n, 0, n, 2);
+                check_cross_entropy_of_shards(*state, shapes[s].m, n, n, n - n / 3, 3);
+        }
+        check_cross_entropy_of_shards(*state, 300, 24, 24, 24, 4);
 }
 
 /* ---- attention ---- */

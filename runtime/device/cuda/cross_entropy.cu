@@ -121,6 +121,78 @@ static __global__ void __launch_bounds__(THREADS)
                 store_gradients<T>(row, of, target, scale);
 }
 
+/* ---- over the parts of the vocabulary that shards have: see kernel_args in models/kernels/kernel.h ---- */
+
+/* What a row's softmax and loss are made of. */
+struct numbers {
+        float max, sum, logit;
+};
+
+/* Of `valid` logits of each row, of which one may be the target's. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+        number_rows(struct numbers *__restrict__ numbers, T *logits, const int32_t *__restrict__ targets,
+                    int64_t first, int64_t valid, int64_t apart)
+{
+        __shared__ float shared[WARP];
+        const int64_t n = blockIdx.x, target = targets[n] - first;
+        const span<T> row = span_of(logits + n * apart, valid);
+        const struct exp_sum mine = thread_exp_sum<T>(row);
+        const float max = row_max(mine.max, shared),
+                    sum = row_sum(mine.sum * exponential<T>(mine.max - max), shared);
+        if (threadIdx.x == 0)
+                numbers[n] = {valid > 0 ? max : -INFINITY, valid > 0 ? sum : 0,
+                              target >= 0 && target < valid ? to_float(row.x[target]) : 0};
+}
+
+/* Of the whole row, from those of its parts, `rows` apart, first to last. */
+static __device__ __forceinline__ struct numbers all_numbers(const struct numbers *part, int shards,
+                                                             int64_t rows)
+{
+        struct numbers all = {LOWEST, 0, 0};
+        for (int shard = 0; shard < shards; shard++) {
+                all.max = fmaxf(all.max, part[shard * rows].max);
+                all.logit += part[shard * rows].logit;
+        }
+        for (int shard = 0; shard < shards; shard++)
+                all.sum += part[shard * rows].sum * expf(part[shard * rows].max - all.max);
+        return all;
+}
+
+static __device__ __forceinline__ double loss_of(const struct numbers &all)
+{
+        return log((double)all.sum) + ((double)all.max - (double)all.logit);
+}
+
+/* The part's gradients, in the place of V logits of which `valid` count. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+        part_rows(double *losses, T *logits, const int32_t *__restrict__ targets,
+                  const struct numbers *__restrict__ numbers, int shards, int64_t rows, int64_t first,
+                  int64_t valid, int64_t V, int64_t apart, float scale)
+{
+        const int64_t n = blockIdx.x, target = targets[n] - first;
+        T *x = logits + n * apart;
+        const struct numbers all = all_numbers(numbers + n, shards, rows);
+        store_gradients<T>(span_of(x, valid), {all.max, all.sum},
+                           target >= 0 && target < valid ? target : -1, scale);
+        for (int64_t v = valid + threadIdx.x; v < V; v += blockDim.x)
+                x[v] = from_float<T>(0);
+        if (threadIdx.x == 0)
+                losses[n] = loss_of(all);
+}
+
+static __global__ void __launch_bounds__(SUM_THREADS)
+        losses_of_numbers(double *losses, const struct numbers *__restrict__ numbers, int shards, int64_t rows,
+                          int64_t N)
+{
+        const int64_t n = (int64_t)blockIdx.x * SUM_THREADS + threadIdx.x;
+        if (n < N)
+                losses[n] = loss_of(all_numbers(numbers + n, shards, rows));
+}
+
+/* ---- */
+
 /* *loss += the sum of losses (N). One block. */
 static __global__ void __launch_bounds__(SUM_THREADS)
         add_losses(double *loss, const double *__restrict__ losses, int64_t N)
@@ -135,9 +207,33 @@ static __global__ void __launch_bounds__(SUM_THREADS)
                 *loss += sum;
 }
 
-/* Rows [n, n + rows). */
+/* Rows [n, n + rows), with several shards; those of one that writes its numbers have no loss. */
 template <typename T>
-static cudaError_t launch_rows(cudaStream_t stream, const struct kernel *kernel,
+static cudaError_t launch_part(cudaStream_t stream, const struct kernel *kernel,
+                               const struct kernel_args *args, double *losses, int64_t n, int64_t rows)
+{
+        const int64_t first = args->ld[0], of_shard = args->ld[2], valid = args->stride[0][0],
+                      apart = args->stride[0][1];
+        T *logits = args->p[1] ? (T *)args->p[1] + n * apart : NULL;
+        const int32_t *targets = (const int32_t *)args->p[2] + (logits ? n : 0);
+        struct numbers *numbers = (struct numbers *)args->p[3] + args->ld[1] + n;
+        const unsigned threads = whole_warps(ceil_div(valid > 0 ? valid : 1, per_vector<T>), THREADS);
+        if (!logits)
+                CUDA_LAUNCH(losses_of_numbers, dim3((unsigned)ceil_div(rows, SUM_THREADS)), dim3(SUM_THREADS),
+                            0, stream, losses, (const struct numbers *)numbers, (int)args->inner, of_shard,
+                            rows);
+        else if (kernel->kind == KERNEL_CROSS_ENTROPY_LOSS)
+                CUDA_LAUNCH((number_rows<T>), dim3((unsigned)rows), dim3(threads), 0, stream, numbers, logits,
+                            targets, first, valid, apart);
+        else
+                CUDA_LAUNCH((part_rows<T>), dim3((unsigned)rows), dim3(threads), 0, stream, losses, logits,
+                            targets, (const struct numbers *)numbers, (int)args->inner, of_shard, first,
+                            valid, kernel->n, apart, (float)args->scalar[0]);
+        return cudaGetLastError();
+}
+
+template <typename T>
+static cudaError_t launch_whole(cudaStream_t stream, const struct kernel *kernel,
                                const struct kernel_args *args, double *losses, int64_t n, int64_t rows)
 {
         const int64_t V = kernel->n, apart = args->stride[0][1];
@@ -151,8 +247,17 @@ static cudaError_t launch_rows(cudaStream_t stream, const struct kernel *kernel,
         else
                 CUDA_LAUNCH((cross_entropy_rows<T, false>), dim3((unsigned)rows), dim3(threads), 0, stream,
                             losses, logits, targets, V, apart, scale);
-        const cudaError_t error = cudaGetLastError();
-        if (error)
+        return cudaGetLastError();
+}
+
+/* Rows [n, n + rows). */
+template <typename T>
+static cudaError_t launch_rows(cudaStream_t stream, const struct kernel *kernel,
+                               const struct kernel_args *args, double *losses, int64_t n, int64_t rows)
+{
+        const cudaError_t error = args->p[3] ? launch_part<T>(stream, kernel, args, losses, n, rows)
+                                             : launch_whole<T>(stream, kernel, args, losses, n, rows);
+        if (error || !args->p[0])
                 return error;
         CUDA_LAUNCH(add_losses, dim3(1), dim3(SUM_THREADS), 0, stream, (double *)args->p[0],
                     (const double *)losses, rows);

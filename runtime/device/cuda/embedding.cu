@@ -11,12 +11,29 @@
 
 enum { ROWS = 4, WARPS = 8, MAX_BLOCKS_Y = 65535 };
 
-/* x (N, C) = wte[tokens] + wpe[n mod T], or, wpe NULL, wte[tokens]. A warp has 32 neighbouring vectors of
+/* The rows of the table that a shard has: as many as `rows` from `first` on; all of them if `rows` is 0. */
+struct part {
+        int32_t first, rows;
+};
+
+static struct part part_of(const struct kernel_args *args)
+{
+        return {(int32_t)args->ld[1], (int32_t)args->ld[2]};
+}
+
+/* The token's row of the part; negative: it has none. */
+static __device__ __forceinline__ int32_t row_in(struct part part, int32_t token)
+{
+        const int32_t row = token - part.first;
+        return part.rows == 0 || row < part.rows ? row : -1;
+}
+
+/* x (N, C) = wte[tokens] + wpe[n mod T], or, wpe NULL, wte[tokens]; 0 for a token that is not of the part. A warp has 32 neighbouring vectors of
  * ROWS rows at once. */
 template <typename T, int W>
 static __global__ void __launch_bounds__(WARP *WARPS)
         embedding_rows(T *__restrict__ x, const int32_t *__restrict__ tokens, const T *__restrict__ wte,
-                       const T *__restrict__ wpe, int N, int64_t C, int positions)
+                       const T *__restrict__ wpe, int N, int64_t C, int positions, struct part part)
 {
         const int64_t column = ((int64_t)blockIdx.x * WARP + threadIdx.x) * W;
         if (column >= C)
@@ -29,11 +46,11 @@ static __global__ void __launch_bounds__(WARP *WARPS)
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
                         row[r] = n + (int64_t)r * stride < N ? n + (int64_t)r * stride : N - 1;
-                        token[r] = tokens[row[r]];
+                        token[r] = row_in(part, tokens[row[r]]);
                 }
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                        a[r] = load<W>(wte + token[r] * C + column);
+                        a[r] = token[r] >= 0 ? load<W>(wte + token[r] * C + column) : zeros<T, W>();
                         if (wpe)
                                 b[r] = load<W>(wpe + (int)row[r] % positions * C + column);
                 }
@@ -59,7 +76,7 @@ static cudaError_t launch_embedding(cudaStream_t stream, const struct kernel *ke
                         (unsigned)min_int64(ceil_div(kernel->m, ROWS * WARPS), MAX_BLOCKS_Y));
         CUDA_LAUNCH((embedding_rows<T, W>), grid, dim3(WARP, WARPS), 0, stream, (T *)args->p[0],
                     (const int32_t *)args->p[1], (const T *)args->p[2], (const T *)args->p[3], (int)kernel->m,
-                    kernel->n, (int)args->ld[0]);
+                    kernel->n, (int)args->ld[0], part_of(args));
         return cudaGetLastError();
 }
 
@@ -167,15 +184,16 @@ static __device__ __forceinline__ bool has_many(const struct occurrence *__restr
 template <typename T, typename G, int W>
 static __global__ void __launch_bounds__(WARP *WARPS, 4)
         add_token_rows(G *dwte, const T *__restrict__ dx, const struct occurrence *__restrict__ sorted, int N,
-                       int64_t C)
+                       int64_t C, struct part part)
 {
         const int k = (int)(blockIdx.x * WARPS + threadIdx.y);
         if (k >= N || (k > 0 && sorted[k - 1].token == sorted[k].token) || has_many(sorted, k, N))
                 return;
         const int64_t column = ((int64_t)blockIdx.y * WARP + threadIdx.x) * W;
-        if (column >= C)
+        const int32_t row = row_in(part, sorted[k].token);
+        if (column >= C || row < 0)
                 return;
-        G *to = dwte + sorted[k].token * C + column;
+        G *to = dwte + row * C + column;
         float sum[W];
         load_floats<W>(sum, (const G *)to);
         add_rows<T, W>(sum, dx + column, C, sorted, k, ROWS, N, sorted[k].token);
@@ -188,14 +206,15 @@ static __global__ void __launch_bounds__(WARP *WARPS, 4)
 template <typename T, typename G, int W>
 static __global__ void __launch_bounds__(WARP *MANY_WARPS)
         add_many_rows(G *dwte, const T *__restrict__ dx, const struct occurrence *__restrict__ sorted, int N,
-                      int64_t C)
+                      int64_t C, struct part part)
 {
         __shared__ float shared[MANY_WARPS][W][WARP];
         const int at = (int)blockIdx.x * MANY, thread = (int)(threadIdx.y * WARP + threadIdx.x);
         const int32_t token = sorted[at].token;
         const int before = __syncthreads_count(thread < MANY && at > thread &&
                                                sorted[at > thread ? at - 1 - thread : 0].token == token);
-        if (before == MANY || !has_many(sorted, at - before, N))
+        const int32_t to_row = row_in(part, token);
+        if (before == MANY || !has_many(sorted, at - before, N) || to_row < 0)
                 return;
         const int64_t column = ((int64_t)blockIdx.y * WARP + threadIdx.x) * W;
         float sum[W] = {0};
@@ -208,7 +227,7 @@ static __global__ void __launch_bounds__(WARP *MANY_WARPS)
         __syncthreads();
         if (threadIdx.y != 0 || column >= C)
                 return;
-        G *to = dwte + token * C + column;
+        G *to = dwte + to_row * C + column;
         load_floats<W>(sum, (const G *)to);
         for (int warp = 0; warp < MANY_WARPS; warp++)
 #pragma unroll
@@ -246,11 +265,11 @@ static cudaError_t launch_embedding_backward(cudaStream_t stream, const struct k
         CUDA_LAUNCH(sort_positions, dim3((unsigned)ceil_div(N, SORT_THREADS / WARP * POSITIONS)),
                     dim3(SORT_THREADS), 0, stream, sorted, tokens, N);
         CUDA_LAUNCH((add_token_rows<T, G, W>), dim3((unsigned)ceil_div(N, WARPS), across), dim3(WARP, WARPS),
-                    0, stream, dwte, dx, (const struct occurrence *)sorted, N, C);
+                    0, stream, dwte, dx, (const struct occurrence *)sorted, N, C, part_of(args));
         if (N >= MANY)
                 CUDA_LAUNCH((add_many_rows<T, G, W>), dim3((unsigned)ceil_div(N, MANY), across),
                             dim3(WARP, MANY_WARPS), 0, stream, dwte, dx, (const struct occurrence *)sorted, N,
-                            C);
+                            C, part_of(args));
         if (dwpe)
                 CUDA_LAUNCH((add_position_rows<T, G, W>), dim3((unsigned)ceil_div(positions, WARPS), across),
                             dim3(WARP, WARPS), 0, stream, dwpe, dx, kernel->m, C, positions);

@@ -60,6 +60,9 @@ int64_t memory_aligned(int64_t bytes);
 /* The doubles of a stage's host workspace: as many as runtime/nn has scalars. */
 enum { MEMORY_SCALARS = 5 };
 
+/* Bytes of the buffer on the host that collectives of shards go through if they are staged. */
+enum { MEMORY_STAGED_SHARDS = 8 << 20 };
+
 /* The part of a plan that memory depends on. options_memory makes it of a plan's options. */
 struct memory_plan {
         struct work work;
@@ -85,6 +88,8 @@ struct memory_plan {
         int deferred_layers;
         /* Each buffer that is sent or received has one on the host beside it. */
         bool stage_messages;
+        /* Collectives of shards go through a buffer of MEMORY_STAGED_SHARDS bytes on the host. */
+        bool stage_shards;
         /* How many parameters have their gradients summed on the host; 0: none. */
         int64_t staged_gradients;
         /* Zero: elements of the replica's own arrays of the optimizer; 0: they are as long as the

@@ -15,8 +15,8 @@ struct net_nccl_request {
         void *fail_context;
 };
 
-/* Tries to let NCCL make the all-reduces, reduce-scatters and all-gathers that are posted on NET_EMBEDDING
- * and NET_DATA. It can if the plugin is built and loads on every rank, and each rank has a GPU of its own.
+/* Tries to let NCCL make the all-reduces, reduce-scatters and all-gathers that are posted on NET_EMBEDDING,
+ * NET_DATA and NET_TENSOR. It can if the plugin is built and loads on every rank, and each rank has a GPU of its own.
  * Then net->sums_device_memory becomes true, net->ops are replaced, and the buffers of those collectives must
  * be in device memory from then on; a failure of NCCL's ends the job by request->fail. Else nothing changes,
  * and `why` (not NULL) says what is missing. The outcome is the same on every rank. Collective; after

@@ -181,6 +181,8 @@ static bool allocate_staging(struct nn_stage *nn)
                 allocate_messages(nn, MEMORY_HOST, nn->host_inputs, plan->input_buffers, &ok);
                 allocate_messages(nn, MEMORY_HOST, nn->host_gradient_buffers, plan->gradient_buffers, &ok);
         }
+        if (plan->stage_shards)
+                nn->host_shards = allocate(nn, MEMORY_HOST, MEMORY_MESSAGES, MEMORY_STAGED_SHARDS, &ok);
         if (plan->staged_gradients)
                 nn->host_gradients = allocate(nn, MEMORY_HOST, MEMORY_GRADIENTS, nn->layout.staged, &ok);
         return ok;

@@ -461,6 +461,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                 .offload_activations = o->offload_activations,
                 .stage_messages = o->messages == ROUTE_STAGED && o->pp > 1,
                 .stage_allreduce = o->allreduce == ROUTE_STAGED && (replicas > 1 || tied),
+                .stage_shards = o->allreduce == ROUTE_STAGED && o->tp > 1,
                 .message_bytes = tokens / (o->sequence_parallel ? o->tp : 1) *
                                  (o->gpt.n_embd / options_shards_x(o)) * element_bytes,
                 .load_bytes = tokens * micro_batches(o) * (int64_t)sizeof(int32_t),
@@ -606,6 +607,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .deferred = limits.deferred,
                 .deferred_layers = o->deferred_layers,
                 .stage_messages = plan.stage_messages,
+                .stage_shards = plan.stage_shards,
                 .staged_gradients = staged_gradients(&plan, &part, parameters),
                 .shard_parameters = plan.zero == 1 ? shard_parameters(&plan, o, &part) : 0,
                 .offload = o->offload,

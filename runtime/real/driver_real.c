@@ -385,6 +385,31 @@ static void shift_rows(struct driver_real *d, const struct nn_collective *what, 
         d->net->ops->iexchange(d->net, &exchange, NET_CONTEXT, token);
 }
 
+/* Through host memory, if that is how shards do it; returns whether it is. */
+static bool begin_staged(const struct driver_real *d, enum kernel_kind kind, void *all, void *own, int64_t rows,
+                         int64_t width, enum net_type type, int token)
+{
+        const bool halves = type == NET_FP16 || type == NET_BF16;
+        if (d->staged)
+                staged_begin(d->staged,
+                             &(struct staged_request){.kind = kind,
+                                                      .all = all,
+                                                      .own = own,
+                                                      .rows = rows,
+                                                      .width = width,
+                                                      .type = type,
+                                                      .element_bytes = halves ? 2 : (int)sizeof(real),
+                                                      .token = token});
+        return d->staged != NULL;
+}
+
+static void sum_over_shards(const struct driver_real *d, void *buffer, int64_t elements, enum net_type type,
+                            int token)
+{
+        if (!begin_staged(d, KERNEL_TENSOR_ALLREDUCE, buffer, NULL, elements, 1, type, token))
+                d->net->ops->iallreduce(d->net, buffer, elements, type, NET_TENSOR, token);
+}
+
 /* Rows of tokens that shards gather or scatter: each piece of them is a collective of its own. */
 static void issue_rows(struct driver_real *d, const struct nn_collective *what, int token)
 {
@@ -399,6 +424,8 @@ static void issue_rows(struct driver_real *d, const struct nn_collective *what, 
                               count = rows_before_piece(rows, what->pieces, i + 1) - first;
                 char *all = (char *)what->all + shards * first * bytes,
                      *own = what->own ? (char *)what->own + first * bytes : NULL;
+                if (begin_staged(d, what->kind, all, own, count, what->width, type, token))
+                        continue;
                 if (what->kind == KERNEL_TENSOR_ALL_GATHER)
                         net->iall_gather(d->net, all, own, shards * count * what->width, type, NET_TENSOR,
                                          token);
@@ -440,7 +467,7 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
                 break;
         default:
                 assert(what->kind == KERNEL_TENSOR_ALLREDUCE);
-                net->iallreduce(d->net, what->all, what->elements, type, NET_TENSOR, op->serial);
+                sum_over_shards(d, what->all, what->elements, type, op->serial);
         }
 }
 
@@ -473,8 +500,7 @@ static void issue_unit_collective(struct driver_real *d, const struct op *op)
                                      nn_gradients_at(nn, op->place), op->count, gradient_type(d), group,
                                      op->serial);
         else
-                net->iallreduce(d->net, unit_gradients(d, op, op->offset), op->count, gradient_type(d),
-                                NET_TENSOR, op->serial);
+                sum_over_shards(d, unit_gradients(d, op, op->offset), op->count, gradient_type(d), op->serial);
 }
 
 /* Whether other ranks have the gradients that this one has the norm of, and count them. */
@@ -490,8 +516,8 @@ static void issue_collective(struct driver_real *d, const struct op *op)
 {
         static const enum net_group groups[] = {
                 [GROUP_EMBEDDING] = NET_EMBEDDING, [GROUP_DATA] = NET_DATA,
-                [GROUP_TENSOR] = NET_TENSOR,       [GROUP_EXPERT_DATA] = NET_EXPERT_DATA,
-                [GROUP_SHARERS] = NET_SHARERS,     [GROUP_SHARE_DATA] = NET_SHARE_DATA};
+                [GROUP_SHARERS] = NET_SHARERS,     [GROUP_SHARE_DATA] = NET_SHARE_DATA,
+                [GROUP_EXPERT_DATA] = NET_EXPERT_DATA};
         const struct net_ops *net = d->net->ops;
         double *scalars = d->nn->scalars;
         if (op->gathered >= 0 || op->reduced >= 0) {
@@ -520,6 +546,10 @@ static void issue_collective(struct driver_real *d, const struct op *op)
                 break;
         default:
                 assert(op->kind == OP_ALLREDUCE);
+                if (op->group == GROUP_TENSOR) {
+                        sum_over_shards(d, network_buffer(d, op), op->count, gradient_type(d), op->serial);
+                        break;
+                }
                 net->iallreduce(d->net, network_buffer(d, op), op->count, gradient_type(d), groups[op->group],
                                 op->serial);
         }
@@ -599,6 +629,7 @@ void driver_real_free(struct driver_real *d)
 {
         free(d->ops);
         free(d->events);
+        staged_delete(d->staged);
 }
 
 /* ---- completions ---- */
@@ -620,6 +651,8 @@ static bool overflows(const struct driver_real *d)
 
 static void finish(struct driver_real *d, struct engine *engine, int token, int vmb)
 {
+        if (d->staged && staged_goes_on(d->staged, token))
+                return;
         if (token == d->injecting) {
                 d->injecting = -1;
                 check_overflow(d, token);

@@ -11,6 +11,7 @@
 #include "runtime/net/net.h"
 #include "runtime/nn/nn.h"
 #include "runtime/optim/optim.h"
+#include "runtime/real/staged.h"
 
 /* Everything that an operation may need. The caller fills the first part, keeps what it points to until the
  * driver is freed, and leaves the second part zero. Before each batch it puts this replica's share of the
@@ -27,6 +28,7 @@ struct driver_real {
         double loss_scale;
         int64_t step;            /* from 0, for the learning rate and the moments' bias correction */
         struct core_units units; /* zero 2 and 3 */
+        struct staged *staged; /* with nn->host_shards: collectives of shards; driver_real_free deletes it */
         double epoch; /* on device_seconds' clock, the same moment on every rank: times count from here */
         /* For tests of mixed precision: a gradient of this rank becomes infinite before they are checked. */
         bool inject_overflow;
@@ -49,7 +51,7 @@ struct driver_real {
  * the engine. */
 struct driver driver_real(struct driver_real *);
 
-/* Frees what the driver allocated, which is the table of operations. */
+/* Frees what the driver allocated, which is the table of operations, and `staged`. */
 void driver_real_free(struct driver_real *);
 
 /* Runs one batch of `engine` to its end: polls the device's lanes and the network, and rests when neither has

@@ -333,9 +333,10 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         if (rc == 0 && options_shard_grid(&s->plan))
                 return rv_fail(err, RV_ENOTBUILT,
                                "--tp X,Y,Z with X or Z above 1 is simulated, not built for training");
-        if (rc == 0 && s->plan.tp > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
-                return rv_fail(err, RV_ENOTBUILT, "--tp %d --device cuda is not built yet; --device cpu is",
-                               s->plan.tp);
+        if (rc == 0 && s->plan.tp_overlap > 0 && strcmp(options_device(&s->plan), "cuda") == 0)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--tp-overlap %d --device cuda is not built yet; --device cpu is",
+                               s->plan.tp_overlap);
         if (rc == 0)
                 rc = check_messages(&s->plan, net, err);
         if (rc)

@@ -114,6 +114,13 @@ static int open_lane(struct trainer *t, struct trainer_lane *lane, bool forward_
                 .mean = 1.0 / ((double)o->batch_size * o->seq_len),
                 .loss_scale = 1,
         };
+        if (t->nn->host_shards) {
+                const struct plan_group shards = plan_group(&lane->driver.plan, t->net->rank, GROUP_TENSOR);
+                lane->driver.staged = staged_new(t->device, t->net, t->nn->host_shards, MEMORY_STAGED_SHARDS,
+                                                 shards.size, shards.index);
+                if (!lane->driver.staged)
+                        return rv_fail(err, RV_ESYSTEM, "no host memory for the collectives of shards");
+        }
         const struct core_stage stage = core_stage(t);
         lane->driver.units = stage.units;
         lane->core = malloc(core_bytes(&lane->driver.plan, &stage));

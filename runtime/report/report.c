@@ -82,7 +82,7 @@ json_t *report_plan_json(const struct options *given)
         o.pipeline_limit = o.policy == POLICY_AXONN ? core_pipeline_limit(&core) : 0;
         o.fusion = o.fused ? FUSION_ON : FUSION_OFF;
         o.messages = core.stage_messages ? ROUTE_STAGED : ROUTE_DIRECT;
-        o.allreduce = core.stage_allreduce ? ROUTE_STAGED : ROUTE_DIRECT;
+        o.allreduce = core.stage_allreduce || core.stage_shards ? ROUTE_STAGED : ROUTE_DIRECT;
         json_t *plan = json_object();
         int count;
         const struct flag *flags = flags_all(&count);
@@ -333,7 +333,7 @@ static void print_choices(const struct report *r, FILE *out)
                 recomputed[work_recomputation(&work)],
                 o->fused ? "fused kernels" : NULL,
                 plan.stage_messages ? "messages staged" : NULL,
-                plan.stage_allreduce ? "all-reduces staged" : NULL,
+                plan.stage_allreduce || plan.stage_shards ? "all-reduces staged" : NULL,
                 o->sequence_parallel ? "sequence parallel" : NULL,
                 unequal_chunks(o, layers, sizeof layers) ? layers : NULL,
         };

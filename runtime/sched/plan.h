@@ -122,6 +122,7 @@ struct plan {
          * shards of a stage excepted; see staging.c. */
         bool stage_messages;
         bool stage_allreduce;
+        bool stage_shards;     /* and those between the shards of a stage, which the driver copies itself */
         int64_t message_bytes; /* one message: the activations of a micro-batch between two stages */
         /* The tokens of a batch on the first stage, or the targets on the last, in bytes. A rank that is both
          * loads twice as much. */

@@ -190,6 +190,8 @@ struct platform {
         /* Set by costs_open: messages or all-reduces go through host memory, so that platform_write_xml
          * writes the ends of staged messages too. */
         bool staged;
+        /* Collectives of shards go through host memory: their copies are a part of them. */
+        bool stages_shards;
         /* Set by predict_run when replicas are folded: the number of all ranks of the plan, of which one
          * replica stands for all. platform_write_xml then writes twins of each GPU's neighbours, and what
          * replicas share is as wide as this one's part of it. 0 means that nothing is folded. */

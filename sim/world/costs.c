@@ -134,6 +134,7 @@ int costs_open(struct costs *costs, const struct options *options, const struct 
         const struct plan plan = options_plan(options, false);
         *costs = (struct costs){.options = options, .machine = machine, .platform = machine->platform};
         costs->platform.staged = plan.stage_messages || plan.stage_allreduce;
+        costs->platform.stages_shards = plan.stage_shards;
         if (costs->platform.messages && !machine->fits_only)
                 platform_meet_messages(&costs->platform, plan.message_bytes);
         int rc = price_kinds(costs, nudge, workloads, err);

@@ -461,7 +461,7 @@ int priced_check_lines(const struct platform *platform, const struct options *op
                 enum profile_line line;
         } needs[] = {{true, LINE_COPY},
                      {options->offload_activations || plan.offload_parameters || plan.stage_messages ||
-                              plan.stage_allreduce,
+                              plan.stage_allreduce || plan.stage_shards,
                       LINE_COPY_BACK},
                      {options->offload, LINE_FETCH},
                      {options->offload, LINE_WRITE_BACK}};

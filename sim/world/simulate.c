@@ -385,7 +385,7 @@ static void print_copies(const struct simulation *s)
 {
         const struct options *o = &s->settings->plan;
         const struct plan plan = options_plan(o, false);
-        const bool staged = plan.stage_messages || plan.stage_allreduce;
+        const bool staged = plan.stage_messages || plan.stage_allreduce || plan.stage_shards;
         if (s->machine.platform.xml[0] || !(plan_buffers_updates(&plan) || o->offload_activations || staged))
                 return;
         if (!s->machine.local)

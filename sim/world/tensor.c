@@ -1,5 +1,6 @@
 #include "sim/world/tensor.h"
 
+#include "models/memory.h"
 #include "runtime/base/minmax.h"
 #include "sim/world/costs.h"
 
@@ -67,6 +68,30 @@ static double shift_seconds(const struct platform *platform, const struct collec
                bytes / (far ? shape.far_bytes_per_second : shape.near_bytes_per_second);
 }
 
+/* Bytes that go over the link between device and host, in pieces of MEMORY_STAGED_SHARDS. */
+static double copied_seconds(const struct platform *platform, enum profile_line line, int64_t bytes)
+{
+        const int64_t pieces = (bytes + MEMORY_STAGED_SHARDS - 1) / MEMORY_STAGED_SHARDS;
+        const double each = (double)bytes / (double)pieces;
+        if (platform->copies)
+                return (double)pieces * profile_line_seconds(platform->copies, line, (int64_t)each, false);
+        if (platform->host_link_bytes_per_second == 0)
+                return 0;
+        return (double)pieces * (platform->host_link_seconds + each / platform->host_link_bytes_per_second);
+}
+
+/* Copies before and after a collective of shards that goes through host memory: of what it reads and what it
+ * makes. */
+static double staging_seconds(const struct platform *platform, int shards, enum kernel_kind collective,
+                              int64_t bytes)
+{
+        const bool sums = kernel_sums(collective), gathers = kernel_gathers(collective);
+        if (!platform->stages_shards)
+                return 0;
+        return copied_seconds(platform, LINE_COPY_BACK, gathers ? bytes / shards : bytes) +
+               copied_seconds(platform, LINE_COPY, gathers || sums ? bytes : bytes / shards);
+}
+
 double tensor_part_seconds(const struct platform *platform, struct plan_group group,
                            const struct price_pass *pass, int part)
 {
@@ -80,8 +105,9 @@ double tensor_part_seconds(const struct platform *platform, struct plan_group gr
                 return shift_seconds(platform, &gpus, group, k);
         if (kernel_of_experts(k->kind))
                 return exchange_seconds(platform, &gpus, group, k);
-        return tensor_collective_seconds(platform, &gpus, k->kind, kernel_collective_bytes(k, sizeof(float)),
-                                         (enum dtype)k->dtype);
+        const int64_t bytes = kernel_collective_bytes(k, sizeof(float));
+        return tensor_collective_seconds(platform, &gpus, k->kind, bytes, (enum dtype)k->dtype) +
+               (of_shards ? staging_seconds(platform, group.size, k->kind, bytes) : 0);
 }
 
 bool tensor_leaves_node(const struct platform *platform, struct plan_group group)

@@ -1,4 +1,4 @@
-/* The plugin: a net whose all-reduces of gradients, and with ZeRO-1 their halves, are NCCL's. Everything else
+/* The plugin: a net whose all-reduces of gradients, with ZeRO-1 their halves, and the collectives of shards are NCCL's. Everything else
  * is left to the net that it takes them from.
  *
  * Collectives of a group run on a stream of its own, in the order in which they are posted, which is the same
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUMMED_GROUPS = 2 }; /* NET_EMBEDDING and NET_DATA */
+enum { SUMMED_GROUPS = 3 }; /* NET_EMBEDDING, NET_DATA and NET_TENSOR */
 
 struct net_nccl {
         struct net_ops ops; /* first: a net's ops lead here */
@@ -89,7 +89,7 @@ static void await(struct net_nccl *nccl, enum net_group group, int token)
         cuda_queue_push(&nccl->pending, &pending);
 }
 
-/* Scalars, which are in host memory, and what shards do are left to the rest. */
+/* Scalars, which are in host memory, are left to the rest. */
 static bool is_summed(enum net_group group)
 {
         return (int)group < SUMMED_GROUPS;
@@ -179,7 +179,16 @@ static void gather_parts(struct net_nccl *nccl, void *buffer, int64_t elements, 
         check_nccl(nccl, ncclGroupEnd(), "ncclGroupEnd");
 }
 
-/* Parts that lie elsewhere are those of ZeRO-2 and 3, which GPUs do not do. */
+/* This member's part, to or from where it lies elsewhere (net.h). */
+static void copy_part(struct net_nccl *nccl, void *to, const void *from, size_t elements, enum net_type type,
+                      enum net_group group)
+{
+        check_cuda(nccl,
+                   cudaMemcpyAsync(to, from, elements * bytes_of(type), cudaMemcpyDeviceToDevice,
+                                   nccl->streams[group]),
+                   "a copy of a part");
+}
+
 static void nccl_ireduce_scatter(struct net *net, void *buffer, void *own, int64_t elements,
                                  enum net_type type, enum net_group group, int token)
 {
@@ -188,9 +197,13 @@ static void nccl_ireduce_scatter(struct net *net, void *buffer, void *own, int64
                 nccl->rest->ireduce_scatter(net, buffer, own, elements, type, group, token);
                 return;
         }
-        assert(!own);
         if (nccl->comms[group])
                 scatter_sums(nccl, buffer, elements, type, group);
+        if (nccl->comms[group] && own) {
+                const struct part part =
+                        part_of(buffer, elements, type, nccl->sizes[group], nccl->indices[group]);
+                copy_part(nccl, own, part.at, part.elements, type, group);
+        }
         await(nccl, group, token);
 }
 
@@ -202,7 +215,11 @@ static void nccl_iall_gather(struct net *net, void *buffer, const void *own, int
                 nccl->rest->iall_gather(net, buffer, own, elements, type, group, token);
                 return;
         }
-        assert(!own);
+        if (nccl->comms[group] && own) {
+                const struct part part =
+                        part_of(buffer, elements, type, nccl->sizes[group], nccl->indices[group]);
+                copy_part(nccl, part.at, own, part.elements, type, group);
+        }
         if (nccl->comms[group])
                 gather_parts(nccl, buffer, elements, type, group);
         await(nccl, group, token);
@@ -275,7 +292,10 @@ static struct seat own_seat(const struct net *net, const struct net_nccl_request
 {
         struct seat seat = {
                 .colours = {
-                        [NET_EMBEDDING] = net->colours[NET_EMBEDDING], [NET_DATA] = net->colours[NET_DATA]}};
+                        [NET_EMBEDDING] = net->colours[NET_EMBEDDING],
+                        [NET_DATA] = net->colours[NET_DATA],
+                        [NET_TENSOR] = net->colours[NET_TENSOR],
+                }};
         struct cudaDeviceProp properties;
         seat.usable = cudaSetDevice(request->gpu) == cudaSuccess &&
                       cudaGetDeviceProperties(&properties, request->gpu) == cudaSuccess;
@@ -339,11 +359,11 @@ static void warm_up(struct net_nccl *nccl, enum net_group group)
 }
 
 /* The first rank of each group makes its group's id, and all ranks see all ids. Groups of one sort do not
- * meet, and every rank joins that of its replicas first, so that no two wait for each other. */
+ * meet, and every rank joins them in the same order, so that no two wait for each other. */
 static void join(struct net *net, struct net_nccl *nccl, const struct seat *seats)
 {
         typedef ncclUniqueId ids[SUMMED_GROUPS];
-        static const int order[SUMMED_GROUPS] = {NET_DATA, NET_EMBEDDING};
+        static const int order[SUMMED_GROUPS] = {NET_TENSOR, NET_DATA, NET_EMBEDDING};
         ids mine = {0}, *all = calloc((size_t)net->ranks, sizeof *all);
         if (!all)
                 nccl->fail(nccl->fail_context, "no host memory for the ids of NCCL's groups");

@@ -764,7 +764,7 @@ static const struct flag flags[] = {
          .sweep = SWEEP_FIXED},
         {.name = "allreduce", .argument = "ROUTE", .scope = FLAG_OF_MANY, AT(STORE_INT, allreduce),
          .names = routes,
-         .help = "The route of all-reduces of gradients, as for --messages",
+         .help = "The route of all-reduces of gradients, and of what shards (--tp) sum, gather and scatter, as for --messages",
          .sweep = SWEEP_FIXED,
          CONFLICTS({{{"allreduce", IS, ROUTE_STAGED}, {"zero", ABOVE, 1}}, .code = RV_ENOTBUILT,
                     .sentence = "--allreduce staged with {zero} is not built yet"})},

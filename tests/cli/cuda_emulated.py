@@ -51,7 +51,8 @@ def train(folder, device, grid, precision, *more, steps=STEPS, model="gpt2", **v
             os.remove(path)
     pp, dp = grid
     status, _, err = ranvier.run(
-        ["train", os.path.join(folder, model + ".json"), "--data", os.path.join(folder, "text.txt"), "--device", device, "--pp", pp, "--dp", dp,
+        ["train", os.path.join(folder, model + ".json"), "--data", os.path.join(folder, "text.txt"), "--device", device, "--pp", pp,
+         *([] if "--tp" in more else ["--dp", dp]),
          "--precision", precision, "--fusion", "on", "--seq-len", 32, "--micro-batch-size", 1, "--batch-size", 4, "--steps",
          steps, "--lr", 3e-3, "--validation-fraction", 0, "--log", log, *more],
         pp * dp, RANVIER_DEVICE_CUDA=EMULATED, RANVIER_EMULATED_COUNTS=counts, **variables)
@@ -109,6 +110,23 @@ def check_family(tap, folder, precision, tolerance, name):
     worst = largest_difference(cuda, cpu, steps)
     tap.ok(worst is not None and worst <= tolerance and float(cuda[-1]) < float(cuda[0]),
            f"{precision}, {name}, gradients in fp32: {steps} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
+
+
+def check_shards(tap, folder, precision, tolerance, name):
+    """Two ranks that share the GPU: what shards sum, gather and scatter goes through host memory."""
+    def sharded(device, *more):
+        return train(folder, device, (1, 2), precision, "--tp", 2, *more, model=name)[0]
+
+    cpu, cuda = sharded("cpu"), sharded("cuda")
+    worst = largest_difference(cuda, cpu)
+    print(f"# {precision}, {name}, two shards: largest relative difference {worst}", flush=True)
+    tap.ok(worst is not None and worst <= tolerance and float(cuda[-1]) < float(cuda[0]),
+           f"{precision}, {name} --tp 2: {STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
+    tap.ok(sharded("cpu", "--allreduce", "staged") == cpu, f"{precision}, {name} --tp 2 staged: on the CPU the same losses, bit for bit", cpu)
+    split, of_cpu = (sharded(device, "--sequence-parallel", "--recompute", "full") for device in ("cuda", "cpu"))
+    worst = largest_difference(split, of_cpu)
+    tap.ok(worst is not None and worst <= tolerance, f"{precision}, {name} --tp 2 --sequence-parallel, recomputed: the CPU device's losses, too",
+           f"{split}\n{of_cpu}")
 
 
 def check_timed_products(tap, folder):
@@ -193,9 +211,13 @@ def main():
             check_losses(tap, folder, precision, tolerance)
             for name in ("llama", "qwen3", "mixtral", "deepseek_v3", "nemotron"):
                 check_family(tap, folder, precision, tolerance, name)
+            for name in ("gpt2", "llama", "mixtral"):
+                check_shards(tap, folder, precision, tolerance, name)
         said, _ = train(folder, "cuda", (1, 1), "fp32", model="wide")
         tap.ok("heads of wide have 130 columns; fused attention of device cuda is built for at most 128" in str(said),
                "heads that are too wide are refused in a sentence", said)
+        said, _ = train(folder, "cuda", (1, 2), "fp32", "--tp", 2, "--tp-overlap", 2)
+        tap.ok("--tp-overlap 2 --device cuda is not built yet" in str(said), "--tp-overlap is refused on a GPU in a sentence", said)
         check_timed_products(tap, folder)
         check_loop(tap, folder, (1, 1), "fp32")
         check_loop(tap, folder, (2, 1), "bf16", *OFFLOAD, "--offload-activations")

@@ -28,3 +28,6 @@ run-tests: $(if $(SAN),,$(BUILD)/tests/refuse_calloc.so)
 TESTS += test_allocations
 $(BUILD)/tests/test_allocations: $(call obj,tests/unit/test_allocations.c) $(call lib,real nn net device engine core models base)
 	$(TEST_LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc mmap)
+TESTS += test_staged
+$(BUILD)/tests/test_staged: $(call obj,tests/unit/test_staged.c runtime/real/staged.c)
+	$(TEST_LINK)

@@ -45,7 +45,7 @@ static struct rank {
         bool no_gpu;
         int events; /* that have been reached, of those recorded */
         int recorded;
-        char streams[2]; /* whose addresses are its streams */
+        char streams[3]; /* whose addresses are its streams */
         int streams_made;
         int rest_done; /* a token that the rest of the net has to tell, or -1 */
         struct call calls[MAX_CALLS];
@@ -84,7 +84,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
         assert_int_equal(flags, cudaStreamNonBlocking);
-        assert_true(self->streams_made < 2);
+        assert_true(self->streams_made < 3);
         *stream = (cudaStream_t)(void *)&self->streams[self->streams_made++];
         return cudaSuccess;
 }
@@ -123,6 +123,16 @@ cudaError_t cudaMemsetAsync(void *pointer, int value, size_t bytes, cudaStream_t
         (void)bytes;
         stream_of(stream);
         assert_true(pointer == self->streams && value == 0);
+        return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+        (void)from;
+        stream_of(stream);
+        assert_int_equal(kind, cudaMemcpyDeviceToDevice);
+        note(&(struct call){.what = "copy", .buffer = to, .count = bytes});
         return cudaSuccess;
 }
 
@@ -347,7 +357,9 @@ static void set_ranks(void)
                         .ops = &rest_ops,
                         .rank = i,
                         .ranks = RANKS,
-                        .colours = {[NET_EMBEDDING] = stage == 1 ? -1 : replica, [NET_DATA] = stage}};
+                        .colours = {[NET_EMBEDDING] = stage == 1 ? -1 : replica,
+                                    [NET_DATA] = stage,
+                                    [NET_TENSOR] = -1}};
                 ranks[i].uuid = (char)(i + 1);
                 ranks[i].rest_done = -1;
         }
@@ -510,6 +522,47 @@ static void parts_go_to_their_members(void **state)
         close_all();
 }
 
+/* Pairs of shards, whose parts lie elsewhere: a part is copied there when it is summed, and from there before
+ * it is gathered. */
+static void shards_have_a_group_and_parts_of_their_own(void **state)
+{
+        (void)state;
+        enum { SHARDS = 2 };
+        char buffer[20], own[10];
+        set_ranks();
+        for (int i = 0; i < RANKS; i++) {
+                ranks[i].net.colours[NET_EMBEDDING] = ranks[i].net.colours[NET_DATA] = -1;
+                ranks[i].net.colours[NET_TENSOR] = i / SHARDS;
+        }
+        attach_all();
+        for (int rank = 0; rank < RANKS; rank++) {
+                self = &ranks[rank];
+                struct net *net = &self->net;
+                const int index = rank % SHARDS;
+                char *part = buffer + (ptrdiff_t)index * 10;
+                assert_int_equal(joined(self, 0)->size, SHARDS);
+                assert_null(joined(self, 1));
+                net->ops->iallreduce(net, buffer, 10, NET_FP16, NET_TENSOR, 1);
+                assert_string_equal(self->calls[self->count - 1].what, "sum");
+                net->ops->ireduce_scatter(net, buffer, own, 10, NET_FP16, NET_TENSOR, 2);
+                const struct call *call = &self->calls[self->count - 2];
+                assert_string_equal(call[0].what, "scatter");
+                assert_ptr_equal(call[0].buffer, part);
+                assert_string_equal(call[1].what, "copy");
+                assert_ptr_equal(call[1].buffer, own);
+                assert_int_equal(call[1].count, 10);
+                net->ops->iall_gather(net, buffer, own, 10, NET_FP16, NET_TENSOR, 3);
+                call = &self->calls[self->count - 2];
+                assert_string_equal(call[0].what, "copy");
+                assert_ptr_equal(call[0].buffer, part);
+                assert_string_equal(call[1].what, "gather");
+                self->events = self->recorded;
+                for (struct net_done done; net->ops->test(net, &done);)
+                        ;
+        }
+        close_all();
+}
+
 /* In the order in which they were posted, each when its event is reached; the rest is asked meanwhile. */
 static void tokens_come_back_when_their_events_are_reached(void **state)
 {
@@ -593,6 +646,7 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(each_rank_joins_its_replicas_and_then_the_other_end),
                 cmocka_unit_test(parts_go_to_their_members),
+                cmocka_unit_test(shards_have_a_group_and_parts_of_their_own),
                 cmocka_unit_test(sums_go_to_nccl_and_scalars_to_the_rest),
                 cmocka_unit_test(tokens_come_back_when_their_events_are_reached),
                 cmocka_unit_test(ranks_that_share_a_gpu_are_left_to_the_rest),

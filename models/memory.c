@@ -294,8 +294,8 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
                 device[MEMORY_ACTIVATIONS] -= layout.slot - memory_slot(&layout, stage, plan, i);
         bytes->in[MEMORY_HOST][MEMORY_ACTIVATIONS] = plan->host_slots * layout.slot;
         bytes->in[MEMORY_HOST][MEMORY_GRADIENTS] = layout.staged;
-        bytes->in[MEMORY_HOST][MEMORY_MESSAGES] =
-                staged_messages(stage, plan) * layout.message + (plan->stage_shards ? MEMORY_STAGED_SHARDS : 0);
+        bytes->in[MEMORY_HOST][MEMORY_MESSAGES] = staged_messages(stage, plan) * layout.message +
+                                                  (plan->stage_shards ? MEMORY_STAGED_SHARDS : 0);
         device[MEMORY_MESSAGES] = (plan->input_buffers + plan->gradient_buffers) * layout.message;
         device[MEMORY_WORKSPACE] = layout.workspace;
         device[MEMORY_FRAMEWORK] = plan->framework_bytes;

@@ -761,10 +761,11 @@ static int read_logits(struct reader *r, const json_t *document, struct profile 
         const char *text = json_string_value(found);
         profile->whole_logits = text && strcmp(text, "all") == 0;
         if (found && !profile->whole_logits)
-                return rv_fail(r->err, RV_EINPUT,
-                               "%s: \"logits\" must be \"all\" or left out: whether --logits auto makes those "
-                               "of a micro-batch at once, as where the profile was measured",
-                               r->path);
+                return rv_fail(
+                        r->err, RV_EINPUT,
+                        "%s: \"logits\" must be \"all\" or left out: whether --logits auto makes those "
+                        "of a micro-batch at once, as where the profile was measured",
+                        r->path);
         return RV_OK;
 }
 

@@ -16,11 +16,11 @@ struct net_nccl_request {
 };
 
 /* Tries to let NCCL make the all-reduces, reduce-scatters and all-gathers that are posted on NET_EMBEDDING,
- * NET_DATA and NET_TENSOR. It can if the plugin is built and loads on every rank, and each rank has a GPU of its own.
- * Then net->sums_device_memory becomes true, net->ops are replaced, and the buffers of those collectives must
- * be in device memory from then on; a failure of NCCL's ends the job by request->fail. Else nothing changes,
- * and `why` (not NULL) says what is missing. The outcome is the same on every rank. Collective; after
- * net_mpi_groups and device_open, before the net's first all-reduce. */
+ * NET_DATA and NET_TENSOR. It can if the plugin is built and loads on every rank, and each rank has a GPU of
+ * its own. Then net->sums_device_memory becomes true, net->ops are replaced, and the buffers of those
+ * collectives must be in device memory from then on; a failure of NCCL's ends the job by request->fail. Else
+ * nothing changes, and `why` (not NULL) says what is missing. The outcome is the same on every rank.
+ * Collective; after net_mpi_groups and device_open, before the net's first all-reduce. */
 void net_nccl_attach(struct net *, const struct net_nccl_request *request, struct rv_error_info *why);
 
 /* The function that the plugin exports under this name. It does the same, once the plugin is loaded on

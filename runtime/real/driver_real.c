@@ -386,8 +386,8 @@ static void shift_rows(struct driver_real *d, const struct nn_collective *what, 
 }
 
 /* Through host memory, if that is how shards do it; returns whether it is. */
-static bool begin_staged(const struct driver_real *d, enum kernel_kind kind, void *all, void *own, int64_t rows,
-                         int64_t width, enum net_type type, int token)
+static bool begin_staged(const struct driver_real *d, enum kernel_kind kind, void *all, void *own,
+                         int64_t rows, int64_t width, enum net_type type, int token)
 {
         const bool halves = type == NET_FP16 || type == NET_BF16;
         if (d->staged)
@@ -500,7 +500,8 @@ static void issue_unit_collective(struct driver_real *d, const struct op *op)
                                      nn_gradients_at(nn, op->place), op->count, gradient_type(d), group,
                                      op->serial);
         else
-                sum_over_shards(d, unit_gradients(d, op, op->offset), op->count, gradient_type(d), op->serial);
+                sum_over_shards(d, unit_gradients(d, op, op->offset), op->count, gradient_type(d),
+                                op->serial);
 }
 
 /* Whether other ranks have the gradients that this one has the norm of, and count them. */
@@ -514,10 +515,11 @@ static bool counted_elsewhere(const struct plan *plan, int rank)
 
 static void issue_collective(struct driver_real *d, const struct op *op)
 {
-        static const enum net_group groups[] = {
-                [GROUP_EMBEDDING] = NET_EMBEDDING, [GROUP_DATA] = NET_DATA,
-                [GROUP_SHARERS] = NET_SHARERS,     [GROUP_SHARE_DATA] = NET_SHARE_DATA,
-                [GROUP_EXPERT_DATA] = NET_EXPERT_DATA};
+        static const enum net_group groups[] = {[GROUP_EMBEDDING] = NET_EMBEDDING,
+                                                [GROUP_DATA] = NET_DATA,
+                                                [GROUP_SHARERS] = NET_SHARERS,
+                                                [GROUP_SHARE_DATA] = NET_SHARE_DATA,
+                                                [GROUP_EXPERT_DATA] = NET_EXPERT_DATA};
         const struct net_ops *net = d->net->ops;
         double *scalars = d->nn->scalars;
         if (op->gathered >= 0 || op->reduced >= 0) {

@@ -7,7 +7,8 @@
 int routes_choose(struct options *o, const struct device *device, struct net *net, struct rv_error_info *err)
 {
         const struct plan plan = options_plan(o, false);
-        const bool host = strcmp(device->ops->name, "cpu") == 0, sums = plan.dp > 1 || plan.tied || plan.tp > 1;
+        const bool host = strcmp(device->ops->name, "cpu") == 0,
+                   sums = plan.dp > 1 || plan.tied || plan.tp > 1;
         struct rv_error_info why = {0}, refused;
         const bool groups = plan_hybrid(&plan);
         if (!host && groups && o->allreduce == ROUTE_DIRECT)

@@ -83,7 +83,8 @@ static void copy_out(struct staged *staged)
         staged->phase = COPIED_OUT;
         assert(staged->now > 0);
         if (r->kind == KERNEL_TENSOR_ALL_GATHER)
-                copy(staged, DEVICE_DEVICE_TO_HOST, own_rows(staged, r), rows_on_host(staged, r, staged->index));
+                copy(staged, DEVICE_DEVICE_TO_HOST, own_rows(staged, r),
+                     rows_on_host(staged, r, staged->index));
         for (int shard = 0; r->kind != KERNEL_TENSOR_ALL_GATHER && shard < parts; shard++)
                 copy(staged, DEVICE_DEVICE_TO_HOST, rows_in_all(staged, r, shard),
                      rows_on_host(staged, r, shard));

@@ -5,7 +5,6 @@
 #ifndef RANVIER_RUNTIME_REAL_STAGED_H
 #define RANVIER_RUNTIME_REAL_STAGED_H
 
-#include "models/kernels/kernel.h"
 #include "runtime/device/device.h"
 #include "runtime/net/net.h"
 

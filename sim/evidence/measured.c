@@ -18,10 +18,8 @@
 static const struct {
         const char *gpu, *profile, *platform;
 } gpus[] = {
-        {"A100", "a100-published", "selene"},
-        {"V100-32GB (DGX-2H)", "v100-published", "dgx-2h"},
-        {"V100", "v100-datasheet", "summit"},
-        {"H100", "h100-published", "dgx-h100"},
+        {"A100", "a100-published", "selene"}, {"V100-32GB (DGX-2H)", "v100-published", "dgx-2h"},
+        {"V100", "v100-datasheet", "summit"}, {"H100", "h100-published", "dgx-h100"},
         {"H200", "h200", "dgx-h200"},
 };
 const char measured_gpus[] =

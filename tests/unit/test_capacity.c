@@ -196,8 +196,9 @@ static void logits_are_made_at_once_where_that_fits(void **state)
         assert_int_equal(whole - parts, (INT64_C(4096) - 592) * 50304 * 4);
         const struct {
                 int64_t asked, has, becomes;
-        } cases[] = {{0, whole, INT64_MAX},     {0, whole - 1, 0},          {0, parts - 1, 0},
-                     {0, 0, INT64_MAX},         {INT64_MAX, parts, INT64_MAX}, {1 << 20, whole, 1 << 20}};
+        } cases[] = {
+                {0, whole, INT64_MAX},         {0, whole - 1, 0},        {0, parts - 1, 0}, {0, 0, INT64_MAX},
+                {INT64_MAX, parts, INT64_MAX}, {1 << 20, whole, 1 << 20}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
                 o.logits_bytes = cases[i].asked;
                 capacity_choose_logits(&o, &(struct capacity){{cases[i].has}});

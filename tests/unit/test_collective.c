@@ -467,7 +467,8 @@ static void test_what_algorithms_send_is_what_textbooks_say(void **state)
                 {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 16, 1, 100e9, 2 * 15 / 16.0 * far / 4},
                 {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 16, 1, 5e9, 2 * 15 / 16.0 * slow * 3 / 4},
                 {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 8, 4, 100e9, 2 * 7 / 8.0 * far},
-                /* Nodes of 4 and 2, 4, 4 and 3, 4 and 1: as many rings as the fewest have, or a node allows. */
+                /* Nodes of 4 and 2, 4, 4 and 3, 4 and 1: as many rings as the fewest have, or a node allows.
+                 */
                 {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 6, 1, 100e9, 2 * 5 / 6.0 * far / 2},
                 {COLLECTIVE_RING, COLLECTIVE_ALL_GATHER, 11, 1, 100e9, 10 / 11.0 * far / 3},
                 {COLLECTIVE_RING, COLLECTIVE_ALLREDUCE, 5, 1, 100e9, 2 * 4 / 5.0 * far},

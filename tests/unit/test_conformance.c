@@ -573,8 +573,8 @@ static void check_embedding(struct pair *pair, int64_t B, int64_t T, int64_t C, 
                             struct table_part part)
 {
         struct test_case c = {.launch = launch_embedding, .n = {B, T, C, positions}, .context = &part};
-        NAME(&c, "embedding B %lld T %lld C %lld V %lld positions %d, rows %lld from %lld", LL(B), LL(T), LL(C),
-             LL(V), positions, LL(part.rows), LL(part.first));
+        NAME(&c, "embedding B %lld T %lld C %lld V %lld positions %d, rows %lld from %lld", LL(B), LL(T),
+             LL(C), LL(V), positions, LL(part.rows), LL(part.first));
         add_output(pair, &c, TENSOR, B * T * C); /* one sum, rounded as it is stored */
         add_tokens(pair, &c, B * T, V);
         add_random(pair, &c, TENSOR, V * C, 1);
@@ -620,7 +620,8 @@ static void embeddings_conform(void **state)
                 for (int again = 0; again < 4; again++) {
                         const int64_t V = sizes[s][3];
                         const struct table_part part = {again < 3 ? 0 : V / 3, again < 3 ? 0 : (V + 1) / 2};
-                        check_embedding(*state, sizes[s][0], sizes[s][1], sizes[s][2], V, again % 3 != 2, part);
+                        check_embedding(*state, sizes[s][0], sizes[s][1], sizes[s][2], V, again % 3 != 2,
+                                        part);
                 }
 }
 
@@ -1836,7 +1837,8 @@ static void launch_loss_of_numbers(struct device *device, void *p[], const struc
 }
 
 /* Each shard's maximum is above all logits, so that probabilities are below 1, and its sum positive. */
-static const double *add_numbers(struct pair *pair, struct test_case *c, int64_t rows, int shards, double size)
+static const double *add_numbers(struct pair *pair, struct test_case *c, int64_t rows, int shards,
+                                 double size)
 {
         double *numbers = new_doubles(3 * rows * shards);
         for (int64_t i = 0; i < rows * shards; i++) {

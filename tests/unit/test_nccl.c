@@ -353,13 +353,12 @@ static void set_ranks(void)
         next_id = next_comm = 0;
         for (int i = 0; i < RANKS; i++) {
                 const int stage = i % PP, replica = i / PP;
-                ranks[i].net = (struct net){
-                        .ops = &rest_ops,
-                        .rank = i,
-                        .ranks = RANKS,
-                        .colours = {[NET_EMBEDDING] = stage == 1 ? -1 : replica,
-                                    [NET_DATA] = stage,
-                                    [NET_TENSOR] = -1}};
+                ranks[i].net = (struct net){.ops = &rest_ops,
+                                            .rank = i,
+                                            .ranks = RANKS,
+                                            .colours = {[NET_EMBEDDING] = stage == 1 ? -1 : replica,
+                                                        [NET_DATA] = stage,
+                                                        [NET_TENSOR] = -1}};
                 ranks[i].uuid = (char)(i + 1);
                 ranks[i].rest_done = -1;
         }

@@ -188,7 +188,8 @@ static void what_timing_costs_is_taken_off(void **state)
 static void passes_stretch_all_kernels_but_the_optimizers_and_one(void **state)
 {
         (void)state;
-        const struct kernel kernels[] = {kernel_of(0), {.kind = KERNEL_ADAMW, .batch = 1, .m = 8}, kernel_of(2)};
+        const struct kernel kernels[] = {
+                kernel_of(0), {.kind = KERNEL_ADAMW, .batch = 1, .m = 8}, kernel_of(2)};
         struct samples samples;
         samples_init(&samples, 1, 0);
         add_timed(&samples, kernels);

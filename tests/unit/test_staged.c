@@ -51,7 +51,8 @@ static void copy(struct device *device, enum device_lane lane, void *to, const v
 {
         const struct shard *shard = of_device(device);
         const char *host = lane == DEVICE_DEVICE_TO_HOST ? to : from;
-        assert_true(host >= (const char *)shard->host && host + bytes <= (const char *)(shard->host + 6 * WIDTH));
+        assert_true(host >= (const char *)shard->host &&
+                    host + bytes <= (const char *)(shard->host + 6 * WIDTH));
         memcpy(to, from, (size_t)bytes);
 }
 
@@ -141,7 +142,8 @@ static void open_all(void)
                 struct shard *shard = &shards[i];
                 shard->device.ops = &device_ops;
                 shard->net.ops = &net_ops;
-                shard->staged = staged_new(&shard->device, &shard->net, shard->host, sizeof shard->host, SHARDS, i);
+                shard->staged =
+                        staged_new(&shard->device, &shard->net, shard->host, sizeof shard->host, SHARDS, i);
                 assert_non_null(shard->staged);
                 for (int64_t e = 0; e < ELEMENTS; e++)
                         shard->all[e] = value(i, e);

@@ -174,8 +174,8 @@ static __global__ void __launch_bounds__(THREADS)
         const int64_t n = blockIdx.x, target = targets[n] - first;
         T *x = logits + n * apart;
         const struct numbers all = all_numbers(numbers + n, shards, rows);
-        store_gradients<T>(span_of(x, valid), {all.max, all.sum},
-                           target >= 0 && target < valid ? target : -1, scale);
+        store_gradients<T>(span_of(x, valid), {all.max, all.sum}, target >= 0 && target < valid ? target : -1,
+                           scale);
         for (int64_t v = valid + threadIdx.x; v < V; v += blockDim.x)
                 x[v] = from_float<T>(0);
         if (threadIdx.x == 0)
@@ -183,8 +183,8 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 static __global__ void __launch_bounds__(SUM_THREADS)
-        losses_of_numbers(double *losses, const struct numbers *__restrict__ numbers, int shards, int64_t rows,
-                          int64_t N)
+        losses_of_numbers(double *losses, const struct numbers *__restrict__ numbers, int shards,
+                          int64_t rows, int64_t N)
 {
         const int64_t n = (int64_t)blockIdx.x * SUM_THREADS + threadIdx.x;
         if (n < N)
@@ -234,7 +234,7 @@ static cudaError_t launch_part(cudaStream_t stream, const struct kernel *kernel,
 
 template <typename T>
 static cudaError_t launch_whole(cudaStream_t stream, const struct kernel *kernel,
-                               const struct kernel_args *args, double *losses, int64_t n, int64_t rows)
+                                const struct kernel_args *args, double *losses, int64_t n, int64_t rows)
 {
         const int64_t V = kernel->n, apart = args->stride[0][1];
         T *logits = (T *)args->p[1] + n * apart;

@@ -28,8 +28,8 @@ static __device__ __forceinline__ int32_t row_in(struct part part, int32_t token
         return part.rows == 0 || row < part.rows ? row : -1;
 }
 
-/* x (N, C) = wte[tokens] + wpe[n mod T], or, wpe NULL, wte[tokens]; 0 for a token that is not of the part. A warp has 32 neighbouring vectors of
- * ROWS rows at once. */
+/* x (N, C) = wte[tokens] + wpe[n mod T], or, wpe NULL, wte[tokens]; 0 for a token that is not of the part. A
+ * warp has 32 neighbouring vectors of ROWS rows at once. */
 template <typename T, int W>
 static __global__ void __launch_bounds__(WARP *WARPS)
         embedding_rows(T *__restrict__ x, const int32_t *__restrict__ tokens, const T *__restrict__ wte,

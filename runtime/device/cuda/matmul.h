@@ -42,7 +42,8 @@ const char *cuda_matmul(struct cuda_matmul *, cudaStream_t stream, const struct 
  * made. */
 void cuda_matmul_count(const struct cuda_matmul *, struct device_description *description);
 
-/* Returns the algorithms that are known by timing, as JSON (choices.h), which the caller frees; NULL: none. */
+/* Returns the algorithms that are known by timing, as JSON (choices.h), which the caller frees; NULL: none.
+ */
 char *cuda_matmul_products(const struct cuda_matmul *);
 
 #endif

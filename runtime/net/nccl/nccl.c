@@ -1,5 +1,5 @@
-/* The plugin: a net whose all-reduces of gradients, with ZeRO-1 their halves, and the collectives of shards are NCCL's. Everything else
- * is left to the net that it takes them from.
+/* The plugin: a net whose all-reduces of gradients, with ZeRO-1 their halves, and the collectives of shards
+ * are NCCL's. Everything else is left to the net that it takes them from.
  *
  * Collectives of a group run on a stream of its own, in the order in which they are posted, which is the same
  * on all ranks of the group. The core posts one when its data are there and uses them when it is told of the
@@ -290,12 +290,11 @@ static void exchange(struct net *net, const void *mine, size_t bytes, void *all)
 
 static struct seat own_seat(const struct net *net, const struct net_nccl_request *request)
 {
-        struct seat seat = {
-                .colours = {
-                        [NET_EMBEDDING] = net->colours[NET_EMBEDDING],
-                        [NET_DATA] = net->colours[NET_DATA],
-                        [NET_TENSOR] = net->colours[NET_TENSOR],
-                }};
+        struct seat seat = {.colours = {
+                                    [NET_EMBEDDING] = net->colours[NET_EMBEDDING],
+                                    [NET_DATA] = net->colours[NET_DATA],
+                                    [NET_TENSOR] = net->colours[NET_TENSOR],
+                            }};
         struct cudaDeviceProp properties;
         seat.usable = cudaSetDevice(request->gpu) == cudaSuccess &&
                       cudaGetDeviceProperties(&properties, request->gpu) == cudaSuccess;

@@ -60,7 +60,7 @@ try "it trains on two ranks" "for i in {1..2000}; do echo The quick brown fox ju
         ./ranvier-gpu/mpirun -n 2 ./ranvier-gpu/ranvier train tiny --dp 2 --micro-batch-size 2 --batch-size 8 --steps 20 --data text.txt --report measured.json"
 try "it simulates the same run, with the memory that it had" "./ranvier-gpu/ranvier simulate tiny --precision fp32 --dp 2 --gpus 2 --micro-batch-size 2 --batch-size 8 \
         --profile here.json --platform local --report predicted.json && ./ranvier-gpu/ranvier compare predicted.json measured.json"
-try "it predicts a cluster" "./ranvier-gpu/ranvier simulate llama3-8b --machine h100 --gpus 64 --dp 64 --zero 1 --micro-batch-size 1 --batch-size 128"
+try "it predicts a cluster" "./ranvier-gpu/ranvier simulate llama3-8b --machine h100 --gpus 64 --dp 64 --zero 2 --micro-batch-size 1 --batch-size 128"
 try "it validates against published runs" "./ranvier-gpu/ranvier validate"
 inside "./ranvier-gpu/mpirun -n 1 ./ranvier-gpu/ranvier train tiny --device cuda --micro-batch-size 2 --batch-size 8 --steps 1 --data text.txt" \
         >"$root/out" 2>&1

@@ -293,7 +293,7 @@ def part_families(bench):
         return
     llama, mixture = (Shape(name, 4, 16).write(bench.folder) for name in ("llama3.2-1b", "mixture"))
     largest = bench.shapes[-1]
-    predict(bench, "families", [(largest, 4, 32), (llama, 4, 16), (llama, 8, 32), (mixture, 4, 16), (mixture, 8, 16)])
+    predict(bench, "families", [(mixture, 4, 16), (mixture, 8, 16), (llama, 4, 16), (llama, 8, 32), (largest, 4, 32)])
 
 
 def predict(bench, name, plans):

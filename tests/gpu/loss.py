@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""The same 50 steps on the GPU and on the CPU device, of GPT-2 and of every other family that has a small preset: losses
-within what the precision explains, memory to the byte, and the same bits without CUDA graphs."""
+"""The same 50 steps on the GPU and on the CPU device, of GPT-2 and of every other family that has a small preset, and as two
+shards that share the GPU: losses within what the precision explains, memory to the byte, and the same bits without CUDA graphs.
+
+    tests/gpu/loss.py [shards]        (shards: these alone)
+"""
 import json
 import os
 import sys
@@ -22,16 +25,16 @@ def train(folder, model, device, precision, fusion, *more):
     status, _, err = ranvier.run(
         ["train", model, "--data", os.path.join(folder, "text.txt"), "--device", device, "--precision", precision,
          "--fusion", fusion, "--micro-batch-size", 2, "--batch-size", 8, "--steps", STEPS, "--lr", 1e-3,
-         "--validation-fraction", 0, "--log", log, "--report", report, *more], ranks=1)
+         "--validation-fraction", 0, "--log", log, "--report", report, *more], ranks=2 if "--tp" in more else 1)
     if status:
         return None, err
     return ranvier.losses(log), json.load(open(report))["memory"]
 
 
-def check(tap, folder, model, precision, fusion):
-    tolerance, name = PRECISIONS[precision], f"{model}, {precision}, fusion {fusion}"
-    cpu, memory = train(folder, model, "cpu", precision, fusion)
-    gpu, on_gpu = train(folder, model, "cuda", precision, fusion)
+def check(tap, folder, model, precision, fusion, *more):
+    tolerance, name = PRECISIONS[precision], " ".join(map(str, (f"{model}, {precision}, fusion {fusion}", *more)))
+    cpu, memory = train(folder, model, "cpu", precision, fusion, *more)
+    gpu, on_gpu = train(folder, model, "cuda", precision, fusion, *more)
     if cpu is None or gpu is None:
         tap.ok(False, f"{name}: both devices train", memory if cpu is None else on_gpu)
         return
@@ -41,7 +44,7 @@ def check(tap, folder, model, precision, fusion):
            f"{name}: {STEPS} losses are the CPU device's within {100 * tolerance:g} %", f"{gpu}\n{cpu}")
     tap.ok(on_gpu["by_category"] == memory["by_category"], f"{name}: device memory is the same in every category",
            f"{on_gpu}\n{memory}")
-    single, _ = train(folder, model, "cuda", precision, fusion, "--cuda-graphs", "off")
+    single, _ = train(folder, model, "cuda", precision, fusion, "--cuda-graphs", "off", *more)
     tap.ok(single == gpu, f"{name}: without CUDA graphs the losses are the same, bit for bit", single)
 
 
@@ -49,12 +52,15 @@ def main():
     tap = ranvier.Tap()
     with tempfile.TemporaryDirectory() as folder:
         text.write(os.path.join(folder, "text.txt"))
-        for precision in PRECISIONS:
+        for precision in PRECISIONS if sys.argv[1:] != ["shards"] else ():
             for fusion in ("on", "off"):
                 check(tap, folder, "tiny", precision, fusion)
-        for model in FAMILIES:
+        for model in FAMILIES if sys.argv[1:] != ["shards"] else ():
             for precision in ("fp32", "bf16"):
                 check(tap, folder, model, precision, "on")
+        for model in ("tiny", "llama-tiny", "mixtral-tiny"):
+            check(tap, folder, model, "bf16", "on", "--tp", 2)
+            check(tap, folder, model, "fp32", "on", "--tp", 2, "--sequence-parallel")
     tap.end()
 
 

@@ -1,21 +1,22 @@
 #!/bin/bash
-# A visit to a GPU that may end at any time, in four parts of at most ten minutes each, the more telling ones first:
+# A visit to a GPU that may end at any time, in five parts of at most ten minutes each, the more telling ones first:
 #
-#     tests/gpu/visit.sh a|b|c|d [FOLDER]        (of a package: bash ranvier-gpu/tree/tests/gpu/visit.sh a)
+#     tests/gpu/visit.sh a|b|c|d|e [FOLDER]      (of a package: bash ranvier-gpu/tree/tests/gpu/visit.sh a)
 #
 #   a   is it right, how fast is it, where does the time go: conformance, rates, GPT-2 124M and 1.5B, kernel by kernel
 #   b   losses over fifty steps, layouts, offloading, compute-sanitizer where there is one
 #   c   the profile of this GPU, to keep; its kernels against their limits, offloading
 #   d   ten plans predicted and measured, PyTorch's GPT-2, hardware counters where there is ncu
+#   e   two shards that share the GPU, logits in parts and at once, other families predicted and measured
 #
 # Each step has a limit of its own, a log in FOLDER (default: visit) and a line in FOLDER/steps.tsv (part, step, status,
 # seconds); one that fails does not stop the part. Without a GPU the first step says so, and the part ends with status 2.
 # tests/gpu/read_visit.py FOLDER makes a report of it. TINY=1 takes shapes that an emulated GPU can do.
 set -u
 case ${1:-} in
-a | b | c | d) part=$1 ;;
+a | b | c | d | e) part=$1 ;;
 *)
-        echo "visit: name a part: visit.sh a|b|c|d [FOLDER]" >&2
+        echo "visit: name a part: visit.sh a|b|c|d|e [FOLDER]" >&2
         exit 2
         ;;
 esac
@@ -107,7 +108,6 @@ a)
         train 1.5b 120 "$large" 4 32 6
         train 1.5b-kernels 120 "$large" 4 32 4 --kernels
         train 1.5b-one-bucket 120 "$large" 4 32 6 --bucket-params "$([ -n "${TINY:-}" ] && echo 34000 || echo 1557000000)" # nearly all
-        train 124m-logits-in-parts 60 "$small" 16 64 8 --logits 128MiB
         ;;
 b)
         step losses 200 python3 tests/gpu/loss.py
@@ -139,6 +139,14 @@ d)
                         -n 1 "$RANVIER_BIN/ranvier" train "$small" --device cuda --precision bf16 --fusion on --data "$work/text.txt" \
                         --validation-fraction 0 --micro-batch-size 16 --batch-size 16 --steps 1 --cuda-graphs off
         fi
+        ;;
+e)
+        step shards 120 python3 tests/gpu/loss.py shards
+        step calibrate-logits 60 "$RANVIER_BIN/ranvier" calibrate --device cuda --precision bf16 --fusion on --pp 1 --model "$small" \
+                --micro-batch-size "$([ -n "${TINY:-}" ] && echo 1 || echo 16)" --quick --seconds 8 --time-products --out "$out/profile-124m.json"
+        train 124m-at-once 40 "$small" 16 64 12 --products "$out/profile-124m.json"
+        train 124m-in-parts 40 "$small" 16 64 12 --logits 128MiB
+        step families 300 python3 tests/bench/gpu.py families ${TINY:+--tiny} --out "$out/bench-families"
         ;;
 esac
 end

@@ -23,7 +23,7 @@
  *   T. Of a rank that has two pieces of every sequence, of T / 2 tokens each, t counts in what it has, and
  *   stride[0][0] is added to it in the first, stride[0][1] in the second, to make the position in the
  * sequence (the CPU alone has this; else both are 0). wpe NULL: positions are not embedded. Of a part of the
- * vocabulary (the CPU alone has these) ld[1] is its first token and ld[2] the number of its tokens, which are
+ * vocabulary ld[1] is its first token and ld[2] the number of its tokens, which are
  * the rows of wte (0: all); other tokens have no row, and nothing is added for them. The sum of all parts' x,
  * one of which has wpe, is the whole's. embedding_backward, p: dwte, dwpe, dx, tokens. Adds dx to the rows of
  * dwte and dwpe; ld as forward, and dwpe may be NULL.
@@ -131,7 +131,7 @@
  *   elements apart. scalar[0]: scale. numbers NULL: the logits are of the whole vocabulary.
  * cross_entropy_loss, p: the same. Adds to *loss alone and leaves the logits as they are.
  *
- * Over a part of the vocabulary (the CPU alone has this) these two work in two halves, which meet in the
+ * Over a part of the vocabulary these two work in two halves, which meet in the
  * numbers p[3]. Logits are of the tokens [ld[0], ld[0] + valid), valid being stride[0][0]; columns from
  * `valid` on are padding. ld[1]: the number of the first row (0), of all rows ld[2]; `inner`: shards. First
  * cross_entropy_loss with loss NULL writes the numbers (m,3), `real`: of each row the largest logit, the

@@ -1,6 +1,6 @@
-/* All-reduces of gradients in GPU memory by NCCL, which a net of MPI hands over to it. Without this, such
- * sums are staged through host memory. NCCL's half is a plugin, net_nccl.so (runtime/net/nccl), so that the
- * program also runs where NCCL is not installed. */
+/* Collectives of gradients, weights and shards in GPU memory by NCCL, which a net of MPI hands over to it.
+ * Without this, such sums are staged through host memory. NCCL's half is a plugin, net_nccl.so
+ * (runtime/net/nccl), so that the program also runs where NCCL is not installed. */
 #ifndef RANVIER_RUNTIME_NET_NCCL_H
 #define RANVIER_RUNTIME_NET_NCCL_H
 

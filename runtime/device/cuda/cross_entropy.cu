@@ -121,7 +121,7 @@ static __global__ void __launch_bounds__(THREADS)
                 store_gradients<T>(row, of, target, scale);
 }
 
-/* ---- over the parts of the vocabulary that shards have: see kernel_args in models/kernels/kernel.h ---- */
+/* ---- over the parts of the vocabulary that shards have: see runtime/device/kernels.h ---- */
 
 /* What a row's softmax and loss are made of. */
 struct numbers {
@@ -212,7 +212,7 @@ template <typename T>
 static cudaError_t launch_part(cudaStream_t stream, const struct kernel *kernel,
                                const struct kernel_args *args, double *losses, int64_t n, int64_t rows)
 {
-        const int64_t first = args->ld[0], of_shard = args->ld[2], valid = args->stride[0][0],
+        const int64_t first = args->ld[0], of_shard = args->ld[2], valid = args->stride[0][0] > 0 ? args->stride[0][0] : 0,
                       apart = args->stride[0][1];
         T *logits = args->p[1] ? (T *)args->p[1] + n * apart : NULL;
         const int32_t *targets = (const int32_t *)args->p[2] + (logits ? n : 0);

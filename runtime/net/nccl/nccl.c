@@ -26,7 +26,7 @@ struct net_nccl {
         int sizes[SUMMED_GROUPS], indices[SUMMED_GROUPS];
         cudaStream_t streams[SUMMED_GROUPS];
         struct cuda_events events;
-        struct cuda_queue pending; /* all-reduces that nobody was told of yet */
+        struct cuda_queue pending[SUMMED_GROUPS]; /* collectives that nobody was told of yet */
 };
 
 /* What every rank knows of every other. */
@@ -48,7 +48,7 @@ static void check_cuda(const struct net_nccl *nccl, cudaError_t status, const ch
         struct rv_error_info failure;
         if (status == cudaSuccess)
                 return;
-        rv_fail(&failure, RV_ESYSTEM, "an all-reduce by NCCL: %s failed, or work before it: %s", what,
+        rv_fail(&failure, RV_ESYSTEM, "a collective by NCCL: %s failed, or work before it: %s", what,
                 cudaGetErrorString(status));
         nccl->fail(nccl->fail_context, failure.sentence);
 }
@@ -58,7 +58,7 @@ static void check_nccl(const struct net_nccl *nccl, ncclResult_t status, const c
         struct rv_error_info failure;
         if (status == ncclSuccess)
                 return;
-        rv_fail(&failure, RV_ESYSTEM, "an all-reduce by NCCL: %s failed: %s", what,
+        rv_fail(&failure, RV_ESYSTEM, "a collective by NCCL: %s failed: %s", what,
                 ncclGetErrorString(status));
         nccl->fail(nccl->fail_context, failure.sentence);
 }
@@ -86,7 +86,7 @@ static void await(struct net_nccl *nccl, enum net_group group, int token)
         struct cuda_pending pending = {.token = token};
         check_cuda(nccl, cuda_events_take(&nccl->events, &pending.event), "an event");
         check_cuda(nccl, cudaEventRecord(pending.event, nccl->streams[group]), "its event");
-        cuda_queue_push(&nccl->pending, &pending);
+        cuda_queue_push(&nccl->pending[group], &pending);
 }
 
 /* Scalars, which are in host memory, are left to the rest. */
@@ -130,6 +130,16 @@ static struct part part_of(void *buffer, int64_t elements, enum net_type type, i
                              (size_t)(left < each ? left : each)};
 }
 
+/* This member's part, to or from where it lies elsewhere (net.h). */
+static void copy_part(struct net_nccl *nccl, void *to, const void *from, size_t elements, enum net_type type,
+                      enum net_group group)
+{
+        check_cuda(nccl,
+                   cudaMemcpyAsync(to, from, elements * bytes_of(type), cudaMemcpyDeviceToDevice,
+                                   nccl->streams[group]),
+                   "a copy of a part");
+}
+
 /* Every member's part goes to it, by one call that is for equal parts, or by one for each. */
 static void scatter_sums(struct net_nccl *nccl, void *buffer, int64_t elements, enum net_type type,
                          enum net_group group)
@@ -155,18 +165,21 @@ static void scatter_sums(struct net_nccl *nccl, void *buffer, int64_t elements, 
         check_nccl(nccl, ncclGroupEnd(), "ncclGroupEnd");
 }
 
-static void gather_parts(struct net_nccl *nccl, void *buffer, int64_t elements, enum net_type type,
-                         enum net_group group)
+/* This member's part is at its place, or elsewhere, from where it goes to all. */
+static void gather_parts(struct net_nccl *nccl, void *buffer, const void *elsewhere, int64_t elements,
+                         enum net_type type, enum net_group group)
 {
         const int members = nccl->sizes[group];
         const struct part own = part_of(buffer, elements, type, members, nccl->indices[group]);
         if (elements % members == 0) {
                 check_nccl(nccl,
-                           ncclAllGather(own.at, buffer, own.elements, nccl_type(type), nccl->comms[group],
-                                         nccl->streams[group]),
+                           ncclAllGather(elsewhere ? elsewhere : own.at, buffer, own.elements,
+                                         nccl_type(type), nccl->comms[group], nccl->streams[group]),
                            "ncclAllGather");
                 return;
         }
+        if (elsewhere)
+                copy_part(nccl, own.at, elsewhere, own.elements, type, group);
         check_nccl(nccl, ncclGroupStart(), "ncclGroupStart");
         for (int i = 0; i < members; i++) {
                 const struct part part = part_of(buffer, elements, type, members, i);
@@ -177,16 +190,6 @@ static void gather_parts(struct net_nccl *nccl, void *buffer, int64_t elements, 
                                    "ncclBroadcast");
         }
         check_nccl(nccl, ncclGroupEnd(), "ncclGroupEnd");
-}
-
-/* This member's part, to or from where it lies elsewhere (net.h). */
-static void copy_part(struct net_nccl *nccl, void *to, const void *from, size_t elements, enum net_type type,
-                      enum net_group group)
-{
-        check_cuda(nccl,
-                   cudaMemcpyAsync(to, from, elements * bytes_of(type), cudaMemcpyDeviceToDevice,
-                                   nccl->streams[group]),
-                   "a copy of a part");
 }
 
 static void nccl_ireduce_scatter(struct net *net, void *buffer, void *own, int64_t elements,
@@ -215,13 +218,8 @@ static void nccl_iall_gather(struct net *net, void *buffer, const void *own, int
                 nccl->rest->iall_gather(net, buffer, own, elements, type, group, token);
                 return;
         }
-        if (nccl->comms[group] && own) {
-                const struct part part =
-                        part_of(buffer, elements, type, nccl->sizes[group], nccl->indices[group]);
-                copy_part(nccl, part.at, own, part.elements, type, group);
-        }
         if (nccl->comms[group])
-                gather_parts(nccl, buffer, elements, type, group);
+                gather_parts(nccl, buffer, own, elements, type, group);
         await(nccl, group, token);
 }
 
@@ -234,46 +232,59 @@ static void check_comms(const struct net_nccl *nccl)
                         continue;
                 check_nccl(nccl, ncclCommGetAsyncError(nccl->comms[i], &status), "ncclCommGetAsyncError");
                 if (status != ncclInProgress)
-                        check_nccl(nccl, status, "an all-reduce under way");
+                        check_nccl(nccl, status, "one under way");
         }
+}
+
+/* Whether the oldest collective of a group is over. */
+static bool is_over(struct net_nccl *nccl, int group, struct net_done *done)
+{
+        const struct cuda_pending *oldest = cuda_queue_oldest(&nccl->pending[group]);
+        if (!oldest)
+                return false;
+        const cudaError_t status = cudaEventQuery(oldest->event);
+        if (status == cudaSuccess) {
+                *done = (struct net_done){.token = oldest->token, .micro_batch = -1};
+                cuda_events_give(&nccl->events, oldest->event);
+                cuda_queue_pop(&nccl->pending[group]);
+                return true;
+        }
+        if (status != cudaErrorNotReady)
+                check_cuda(nccl, status, "one under way");
+        check_comms(nccl);
+        return false;
 }
 
 static int nccl_test(struct net *net, struct net_done *done)
 {
         struct net_nccl *nccl = nccl_of(net);
-        const struct cuda_pending *oldest = cuda_queue_oldest(&nccl->pending);
-        if (oldest) {
-                const cudaError_t status = cudaEventQuery(oldest->event);
-                if (status == cudaSuccess) {
-                        *done = (struct net_done){.token = oldest->token, .micro_batch = -1};
-                        cuda_events_give(&nccl->events, oldest->event);
-                        cuda_queue_pop(&nccl->pending);
+        for (int group = 0; group < SUMMED_GROUPS; group++)
+                if (is_over(nccl, group, done))
                         return 1;
-                }
-                if (status != cudaErrorNotReady)
-                        check_cuda(nccl, status, "one under way");
-                check_comms(nccl);
-        }
         return nccl->rest->test(net, done);
 }
 
 static bool nccl_pending(struct net *net)
 {
         struct net_nccl *nccl = nccl_of(net);
-        return cuda_queue_oldest(&nccl->pending) || nccl->rest->pending(net);
+        for (int group = 0; group < SUMMED_GROUPS; group++)
+                if (cuda_queue_oldest(&nccl->pending[group]))
+                        return true;
+        return nccl->rest->pending(net);
 }
 
 static void nccl_close(struct net *net)
 {
         struct net_nccl *nccl = nccl_of(net);
-        assert(nccl->pending.count == 0);
         for (int i = 0; i < SUMMED_GROUPS; i++)
                 if (nccl->comms[i])
                         ncclCommDestroy(nccl->comms[i]);
         cuda_events_free(&nccl->events);
-        cuda_queue_free(&nccl->pending);
-        for (int i = 0; i < SUMMED_GROUPS; i++)
+        for (int i = 0; i < SUMMED_GROUPS; i++) {
+                assert(nccl->pending[i].count == 0);
+                cuda_queue_free(&nccl->pending[i]);
                 cudaStreamDestroy(nccl->streams[i]);
+        }
         net->ops = nccl->rest;
         free(nccl);
         net->ops->close(net);

@@ -346,8 +346,12 @@ static void add_closure_error(struct session *s, const struct profile *profile, 
                 const double part = closure(profile, load, &s->family.runs[i], &s->loads[index].passes[i]);
                 squares += (part - 1) * (part - 1);
         }
+        /* The stretch was found from the same sums, of which it leaves one less to differ. */
+        const double stretch = s->stretched[index] > 0 ? s->stretched[index] - 1 : 0;
+        const int runs = s->family.run_count;
+        squares = stretch == 0 ? squares / runs : runs > 1 ? squares / (runs - 1) : stretch * stretch;
         if (load->error > 0)
-                load->error = sqrt(load->error * load->error + squares / s->family.run_count);
+                load->error = sqrt(load->error * load->error + squares);
 }
 
 /* What the kernels of a load's passes add up to, as a part of what the passes took: the least and the most.

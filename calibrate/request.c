@@ -341,6 +341,11 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                                "--ranks %d, but %d %s started; start as many with mpirun -n %d",
                                request->asked_ranks, ranks, ranks == 1 ? "rank was" : "ranks were",
                                request->asked_ranks);
+        if (request->time_products && request->ranks > 1)
+                return rv_fail(err, RV_EINPUT,
+                               "--time-products with %d ranks: each would choose by its own times; calibrate "
+                               "one rank alone",
+                               request->ranks);
         rc = load_models(request, err);
         return rc == RV_OK ? check_shapes(request, err) : rc;
 }

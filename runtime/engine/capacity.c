@@ -101,11 +101,11 @@ int capacity_check(const struct options *o, const struct capacity *capacity, str
 void capacity_choose_logits(struct options *o, const struct capacity *capacity)
 {
         struct capacity_need need;
-        if (o->logits_bytes != 0)
+        if (o->logits_bytes != 0 || !o->fused || o->tp > 1) /* these have no parts */
                 return;
         o->logits_bytes = INT64_MAX;
         if (find_need(o, capacity, &need) > 0)
-                o->logits_bytes = 0;
+                o->logits_bytes = WORKLOAD_LOGITS_BYTES;
 }
 
 /* The flags of which a change may be proposed, in the order of their rows. */

@@ -43,8 +43,8 @@ int capacity_check(const struct options *options, const struct capacity *capacit
                    struct rv_error_info *err);
 
 /* Settles --logits auto of resolved options for a device that is faster at few large products, a GPU: the
- * logits of a micro-batch at once (logits_bytes becomes INT64_MAX) if all ranks fit so; else in parts, as it
- * was. */
+ * logits of a micro-batch at once (logits_bytes becomes INT64_MAX) if all ranks fit so; else in parts of
+ * WORKLOAD_LOGITS_BYTES. Plans whose logits are never in parts stay as they are. */
 void capacity_choose_logits(struct options *options, const struct capacity *capacity);
 
 enum { CAPACITY_FLAGS = 224 };

@@ -308,11 +308,10 @@ static int parse_logits(struct options *o, const char *text, struct rv_error_inf
 
 static void write_logits(const struct options *o, char *text, size_t size)
 {
-        const int64_t bytes = o->logits_bytes ? o->logits_bytes : WORKLOAD_LOGITS_BYTES;
-        if (bytes == INT64_MAX)
-                snprintf(text, size, "all");
+        if (o->logits_bytes == 0 || o->logits_bytes == INT64_MAX)
+                snprintf(text, size, "%s", o->logits_bytes ? "all" : "auto");
         else
-                snprintf(text, size, "%lldB", (long long)bytes);
+                snprintf(text, size, "%lldB", (long long)o->logits_bytes);
 }
 
 static int parse_device_memory(struct options *o, const char *text, struct rv_error_info *err)

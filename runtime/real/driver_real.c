@@ -522,6 +522,7 @@ static void issue_collective(struct driver_real *d, const struct op *op)
                                                 [GROUP_EXPERT_DATA] = NET_EXPERT_DATA};
         const struct net_ops *net = d->net->ops;
         double *scalars = d->nn->scalars;
+        assert(op->group != GROUP_TENSOR || op->kind == OP_ALLREDUCE); /* it is not among the groups */
         if (op->gathered >= 0 || op->reduced >= 0) {
                 issue_unit_collective(d, op);
                 return;

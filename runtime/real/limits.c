@@ -55,15 +55,12 @@ static struct capacity min_capacity(const struct device *device, struct net *net
 
 void limits_choose_logits(struct options *o, const struct device *device, struct net *net)
 {
-        const struct capacity capacity = min_capacity(device, net);
-        struct rv_error_info parts = {0};
         if (strcmp(options_device(o), "cpu") == 0)
                 return;
+        const struct capacity capacity = min_capacity(device, net);
         if (net->rank == 0)
                 capacity_choose_logits(o, &capacity);
-        const bool in_parts = net->rank == 0 && o->logits_bytes != INT64_MAX;
-        if (net_agree(net, in_parts ? RV_EPLAN : RV_OK, &parts) == RV_OK)
-                o->logits_bytes = INT64_MAX;
+        net->ops->broadcast(net, &o->logits_bytes, sizeof o->logits_bytes, 0);
 }
 
 /* On rank 0, for the eyes of who must change the plan. */

@@ -81,7 +81,12 @@ static void copy_out(struct staged *staged)
         const int64_t left = r->rows - staged->done, most = staged->bytes / (parts * row_bytes(r));
         staged->now = left < most ? left : most;
         staged->phase = COPIED_OUT;
-        assert(staged->now > 0);
+        if (staged->now <= 0) {
+                staged->device->fail(
+                        staged->device->fail_context,
+                        "a row of what shards gather does not fit the buffer of --allreduce staged");
+                abort();
+        }
         if (r->kind == KERNEL_TENSOR_ALL_GATHER)
                 copy(staged, DEVICE_DEVICE_TO_HOST, own_rows(staged, r),
                      rows_on_host(staged, r, staged->index));

@@ -24,7 +24,8 @@ struct staged_request {
 struct staged;
 
 /* Begins with none. `host` is a buffer of the device's host memory of `bytes` bytes, enough for a row of each
- * shard; it, device and net stay the caller's. staged_delete ends; NULL: there is no memory. */
+ * shard (else the first collective ends the job by device->fail); it, device and net stay the caller's.
+ * staged_delete ends; NULL: there is no memory. */
 struct staged *staged_new(struct device *device, struct net *net, void *host, int64_t bytes, int shards,
                           int index);
 /* NULL is allowed. Nothing may be under way. */

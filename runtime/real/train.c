@@ -587,7 +587,8 @@ static int open_kernels(struct run *run, struct rv_error_info *err)
         run->kernels = malloc(sizeof *run->kernels);
         if (!run->kernels)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the times of kernels");
-        const struct device_request request = trainer_device_request(&run->settings, run->net);
+        struct device_request request = trainer_device_request(&run->settings, run->net);
+        request.products = NULL; /* of the training */
         kernel_times_init(run->kernels, &plan->gpt, plan->tp);
         return machine_rates_measure(&run->kernels->rates, options_device(plan), &request, plan->dtype, err);
 }

@@ -286,6 +286,8 @@ static int check_device(const struct train_settings *s, struct rv_error_info *er
         if (!gpu && s->no_graphs)
                 return rv_fail(err, RV_EINPUT,
                                "--cuda-graphs off is for --device cuda; --device cpu has no graphs");
+        if (gpu && s->cpu_kernels)
+                return rv_fail(err, RV_EINPUT, "--cpu-kernels is for --device cpu; a GPU has its own");
         if (!gpu && s->products)
                 return rv_fail(err, RV_EINPUT,
                                "--products is for --device cuda; products on the CPU have one algorithm");

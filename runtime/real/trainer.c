@@ -171,7 +171,7 @@ int trainer_open_device(struct trainer *t, const struct train_settings *settings
                               .plan = options_plan(&settings->plan, false),
                               .optim = settings->optim};
         t->device = device_open(options_device(&settings->plan), &request, err);
-        if (!t->device && err->code == RV_EINPUT && settings->products) {
+        if (!t->device && err->code == RV_EINPUT && settings->products) { /* all else was looked at */
                 const struct rv_error_info why = *err;
                 rv_fail(err, RV_EINPUT, "--products %s: %.400s", settings->products, why.sentence);
         }

@@ -110,11 +110,13 @@ static void look_between(const struct walk *walk, struct collective_shape *shape
         const int count = walk->group->count, step = shape->per_node > 0 ? shape->per_node : 1;
         const struct fabric *fabric = &walk->platform->fabric;
         shape->far_bytes_per_second = shape->far_alone_bytes_per_second = INFINITY;
-        for (int i = 0; i < count && i < MAX_LOOKED_AT; i++) {
+        int looked_at = 0;
+        for (int i = 0; i < count && looked_at < MAX_LOOKED_AT; i++) {
                 const struct platform_place a = place_of(walk, i), b = place_of(walk, (i + step) % count);
                 const struct platform *p = a.figures;
                 if (a.node == b.node)
                         continue;
+                looked_at++;
                 double rail = p->nic_bytes_per_second / p->rails;
                 const int one = rail_load(walk, i, false), all = rail_load(walk, i, true);
                 double alone = rail / one;

@@ -69,6 +69,8 @@ static double collective_of(const struct machine_links *l, int rank, const struc
         const struct collective_group gpus = costs_group(l->costs, group, op->group);
         const enum collective_kind kind = costs_collective(op);
         const enum dtype format = costs_format(l->costs, op);
+        if (p->stages_shards && plan_group_of_shards(op->group))
+                return tensor_sum_seconds(p, &gpus, op->bytes, format);
         const double key[] = {kind,
                               format,
                               (double)op->bytes,

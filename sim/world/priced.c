@@ -292,7 +292,7 @@ static bool begin_shard_sum(struct priced *priced, struct sim_lane *lane)
         if (!all_came(lane, &group))
                 return false;
         end_all(priced, lane, &group,
-                collective_seconds(&priced->costs->platform, &gpus, COLLECTIVE_ALLREDUCE, lane->now.op.bytes,
+                tensor_sum_seconds(&priced->costs->platform, &gpus, lane->now.op.bytes,
                                    costs_format(priced->costs, &lane->now.op)));
         return true;
 }

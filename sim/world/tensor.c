@@ -68,10 +68,10 @@ static double shift_seconds(const struct platform *platform, const struct collec
                bytes / (far ? shape.far_bytes_per_second : shape.near_bytes_per_second);
 }
 
-/* Bytes that go over the link between device and host, in pieces of MEMORY_STAGED_SHARDS. */
-static double copied_seconds(const struct platform *platform, enum profile_line line, int64_t bytes)
+/* Bytes that go over the link between device and host, in so many pieces. */
+static double copied_seconds(const struct platform *platform, enum profile_line line, int64_t bytes,
+                             int64_t pieces)
 {
-        const int64_t pieces = (bytes + MEMORY_STAGED_SHARDS - 1) / MEMORY_STAGED_SHARDS;
         const double each = (double)bytes / (double)pieces;
         if (platform->copies)
                 return (double)pieces * profile_line_seconds(platform->copies, line, (int64_t)each, false);
@@ -80,16 +80,33 @@ static double copied_seconds(const struct platform *platform, enum profile_line 
         return (double)pieces * (platform->host_link_seconds + each / platform->host_link_bytes_per_second);
 }
 
-/* Copies before and after a collective of shards that goes through host memory: of what it reads and what it
- * makes. */
-static double staging_seconds(const struct platform *platform, int shards, enum kernel_kind collective,
-                              int64_t bytes)
+/* A collective of shards that goes through host memory: copies of what it reads and of what it makes, and
+ * between them the collective, whose messages cross the hosts' memory, which the members of a socket share,
+ * and not the GPUs' own links. `bytes` are those of the whole buffer. */
+static double staged_seconds(const struct platform *platform, const struct collective_group *gpus,
+                             enum kernel_kind collective, int64_t bytes, enum dtype dtype)
 {
         const bool sums = kernel_sums(collective), gathers = kernel_gathers(collective);
-        if (!platform->stages_shards)
-                return 0;
-        return copied_seconds(platform, LINE_COPY_BACK, gathers ? bytes / shards : bytes) +
-               copied_seconds(platform, LINE_COPY, gathers || sums ? bytes : bytes / shards);
+        const int64_t pieces = (bytes + MEMORY_STAGED_SHARDS - 1) / MEMORY_STAGED_SHARDS,
+                      part = bytes / gpus->count;
+        const double copies = copied_seconds(platform, LINE_COPY_BACK, gathers ? part : bytes, pieces) +
+                              copied_seconds(platform, LINE_COPY, gathers || sums ? bytes : part, pieces);
+        if (platform->allreduces[dtype] || platform->host_memory_bytes_per_second == 0)
+                return copies + tensor_collective_seconds(platform, gpus, collective, bytes, dtype);
+        struct platform host = *platform;
+        const int sharing = (platform->gpus_per_node + platform->sockets - 1) / platform->sockets;
+        host.measured_collectives = (struct collective_table){0}; /* between GPUs */
+        host.gpu_link_is_pcie = false;
+        host.gpu_link_bytes_per_second = platform->host_memory_bytes_per_second / sharing;
+        return copies + tensor_collective_seconds(&host, gpus, collective, bytes, dtype);
+}
+
+double tensor_sum_seconds(const struct platform *platform, const struct collective_group *shards,
+                          int64_t bytes, enum dtype dtype)
+{
+        return platform->stages_shards
+                       ? staged_seconds(platform, shards, KERNEL_TENSOR_ALLREDUCE, bytes, dtype)
+                       : collective_seconds(platform, shards, COLLECTIVE_ALLREDUCE, bytes, dtype);
 }
 
 double tensor_part_seconds(const struct platform *platform, struct plan_group group,
@@ -106,8 +123,8 @@ double tensor_part_seconds(const struct platform *platform, struct plan_group gr
         if (kernel_of_experts(k->kind))
                 return exchange_seconds(platform, &gpus, group, k);
         const int64_t bytes = kernel_collective_bytes(k, sizeof(float));
-        return tensor_collective_seconds(platform, &gpus, k->kind, bytes, (enum dtype)k->dtype) +
-               (of_shards ? staging_seconds(platform, group.size, k->kind, bytes) : 0);
+        return (of_shards && platform->stages_shards ? staged_seconds : tensor_collective_seconds)(
+                platform, &gpus, k->kind, bytes, (enum dtype)k->dtype);
 }
 
 bool tensor_leaves_node(const struct platform *platform, struct plan_group group)

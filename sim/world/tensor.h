@@ -14,6 +14,11 @@
 double tensor_collective_seconds(const struct platform *platform, const struct collective_group *shards,
                                  enum kernel_kind collective, int64_t bytes, enum dtype dtype);
 
+/* Returns the seconds in which shards add up gradients of a stage outside of its passes: staged, if the
+ * platform says so. */
+double tensor_sum_seconds(const struct platform *platform, const struct collective_group *shards,
+                          int64_t bytes, enum dtype dtype);
+
 /* Returns whether a group's ranks are on several nodes. */
 bool tensor_leaves_node(const struct platform *platform, struct plan_group group);
 

@@ -141,6 +141,8 @@ def check_timed_products(tap, folder):
                                     for c in chosen.values()),
            "calibrate --time-products keeps the fastest of the proposals for every product", err or chosen)
     tap.ok(f"{len(chosen)} products timed, " in out, "and says how many there are", out)
+    status, _, err = ranvier.run(["calibrate", "--device", "cuda", "--time-products", "--ranks", 2, "--out", refused], RANVIER_DEVICE_CUDA=EMULATED)
+    tap.ok(status == 2 and "--time-products with 2 ranks: each would choose by its own times" in err, "of one rank alone", err)
     plain, _ = train(folder, "cuda", (1, 1), "bf16")
     timed, _ = train(folder, "cuda", (1, 1), "bf16", "--products", profile, "--report", report)
     trained = json.load(open(report)) if isinstance(timed, list) else {"device": {"products": 0}, "plan": {}}

@@ -144,7 +144,8 @@ e)
         step shards 120 python3 tests/gpu/loss.py shards
         step calibrate-logits 60 "$RANVIER_BIN/ranvier" calibrate --device cuda --precision bf16 --fusion on --pp 1 --model "$small" \
                 --micro-batch-size "$([ -n "${TINY:-}" ] && echo 1 || echo 16)" --quick --seconds 8 --time-products --out "$out/profile-124m.json"
-        train 124m-at-once 40 "$small" 16 64 12 --products "$out/profile-124m.json"
+        train 124m-timed 40 "$small" 16 64 12 --products "$out/profile-124m.json"
+        train 124m-at-once 40 "$small" 16 64 12 --logits all
         train 124m-in-parts 40 "$small" 16 64 12 --logits 128MiB
         step families 300 python3 tests/bench/gpu.py families ${TINY:+--tiny} --out "$out/bench-families"
         ;;

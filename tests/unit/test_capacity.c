@@ -192,18 +192,25 @@ static void logits_are_made_at_once_where_that_fits(void **state)
         o.logits_bytes = INT64_MAX;
         capacity_check(&o, &(struct capacity){{0}}, &need, &err);
         const int64_t whole = memory_total(&need.bytes, MEMORY_DEVICE);
-        /* 4 x 1,024 rows of 50,304 in fp32, less the 656 of a part that take 128 MiB at most (7 parts). */
+        /* 4 x 1,024 rows of 50,304 in fp32, less the 592 of each of 7 parts, which take 128 MiB at most. */
         assert_int_equal(whole - parts, (INT64_C(4096) - 592) * 50304 * 4);
         const struct {
                 int64_t asked, has, becomes;
-        } cases[] = {
-                {0, whole, INT64_MAX},         {0, whole - 1, 0},        {0, parts - 1, 0}, {0, 0, INT64_MAX},
-                {INT64_MAX, parts, INT64_MAX}, {1 << 20, whole, 1 << 20}};
+        } cases[] = {{0, whole, INT64_MAX},
+                     {0, whole - 1, WORKLOAD_LOGITS_BYTES},
+                     {0, parts - 1, WORKLOAD_LOGITS_BYTES},
+                     {0, 0, INT64_MAX},
+                     {INT64_MAX, parts, INT64_MAX},
+                     {1 << 20, whole, 1 << 20}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
                 o.logits_bytes = cases[i].asked;
                 capacity_choose_logits(&o, &(struct capacity){{cases[i].has}});
                 assert_true(o.logits_bytes == cases[i].becomes);
         }
+        o.logits_bytes = 0;
+        o.fused = false; /* all of them in any case */
+        capacity_choose_logits(&o, &(struct capacity){{0}});
+        assert_true(o.logits_bytes == 0);
 }
 
 /* A cost of each plan that has no pattern, and the same each time. */

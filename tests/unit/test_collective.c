@@ -198,6 +198,21 @@ static void test_closed_forms_of_scattering_and_gathering_are_within_2_percent(v
         }
 }
 
+/* More members in the first node than are looked at elsewhere. */
+static void test_what_leaves_a_large_node_is_seen(void **state)
+{
+        (void)state;
+        struct platform platform = paper();
+        platform.gpus_per_node = 72;
+        platform.rails = 72;
+        const struct collective_group group = {0, 1, 104, 1};
+        const struct collective_shape shape = collective_shape(&platform, &group);
+        assert_int_equal(shape.nodes, 2);
+        assert_int_equal(shape.per_node, 0);
+        assert_int_equal(shape.rings, 32);
+        assert_true(shape.far_seconds > 0 && shape.far_alone_bytes_per_second == 40e9 / 72);
+}
+
 /* The rings over nodes that have unequal numbers of members are simulated as one that carries their part. */
 static void test_rings_over_uneven_nodes_are_as_simulated(void **state)
 {
@@ -572,6 +587,7 @@ int main(void)
                 cmocka_unit_test(test_closed_forms_of_all_reduces_are_within_2_percent_of_simgrid),
                 cmocka_unit_test(test_closed_forms_of_scattering_and_gathering_are_within_2_percent),
                 cmocka_unit_test(test_rings_over_uneven_nodes_are_as_simulated),
+                cmocka_unit_test(test_what_leaves_a_large_node_is_seen),
                 cmocka_unit_test(test_a_folded_group_takes_what_all_of_its_members_do),
                 cmocka_unit_test(test_groups_side_by_side_share_what_the_closed_form_says),
                 cmocka_unit_test(test_a_measured_collective_takes_what_was_measured),

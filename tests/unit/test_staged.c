@@ -14,7 +14,7 @@
 
 enum { SHARDS = 3, ROWS = 11, WIDTH = 4, ELEMENTS = SHARDS * ROWS * WIDTH, TOKENS = 64 };
 
-/* ---- a device whose copies are made at once, and told of later ---- */
+/* ---- a device whose copies are made when they are told of ---- */
 
 static struct shard {
         struct device device;
@@ -23,6 +23,13 @@ static struct shard {
         float host[6 * WIDTH]; /* two rows of each shard, or six of a sum */
         float all[ELEMENTS], own[ROWS * WIDTH];
         int tokens[TOKENS], first, last; /* that nobody was told of yet */
+        /* Copies that are queued, and for each token how many there are up to it. */
+        struct {
+                void *to;
+                const void *from;
+                size_t bytes;
+        } copies[TOKENS];
+        int copies_of[TOKENS], copied, queued;
         /* The collective that it has come to. */
         enum kernel_kind kind;
         float *buffer;
@@ -44,16 +51,20 @@ static struct shard *of_net(struct net *net)
 static void tell(struct shard *shard, int token)
 {
         assert_true(shard->last < TOKENS);
+        shard->copies_of[shard->last] = shard->queued;
         shard->tokens[shard->last++] = token;
 }
 
 static void copy(struct device *device, enum device_lane lane, void *to, const void *from, int64_t bytes)
 {
-        const struct shard *shard = of_device(device);
+        struct shard *shard = of_device(device);
         const char *host = lane == DEVICE_DEVICE_TO_HOST ? to : from;
         assert_true(host >= (const char *)shard->host &&
                     host + bytes <= (const char *)(shard->host + 6 * WIDTH));
-        memcpy(to, from, (size_t)bytes);
+        assert_true(shard->queued < TOKENS);
+        shard->copies[shard->queued].to = to;
+        shard->copies[shard->queued].from = from;
+        shard->copies[shard->queued++].bytes = (size_t)bytes;
 }
 
 static void record(struct device *device, enum device_lane lane, int token)
@@ -163,9 +174,12 @@ static int run_all(void)
                         if (shard->first == shard->last)
                                 continue;
                         more = true;
+                        for (; shard->copied < shard->copies_of[shard->first]; shard->copied++)
+                                memcpy(shard->copies[shard->copied].to, shard->copies[shard->copied].from,
+                                       shard->copies[shard->copied].bytes);
                         const int token = shard->tokens[shard->first++];
                         if (shard->first == shard->last)
-                                shard->first = shard->last = 0;
+                                shard->first = shard->last = shard->copied = shard->queued = 0;
                         if (!staged_goes_on(shard->staged, token))
                                 ended[i]++;
                 }

@@ -3,8 +3,9 @@
  * same bits. For matmul.c.
  *
  * The JSON: {"library": cuBLASLt's version, "gpu": name, "chosen": {PRODUCT: {"algorithm": 128 hexadecimal
- * digits, "proposal": of "proposals", from 1, "seconds": its own, "first_seconds": the first proposal's}}}.
- * An algorithm is what cuBLASLt makes of one, which means something to the same version of it alone. */
+ * digits, "proposal": of "proposals", from 1, "seconds": its own, "first_seconds": the first proposal's (0:
+ * it did not run)}}}. An algorithm is what cuBLASLt makes of one, which means something to the same version
+ * of it alone. */
 #ifndef RANVIER_RUNTIME_DEVICE_CUDA_CHOICES_H
 #define RANVIER_RUNTIME_DEVICE_CUDA_CHOICES_H
 

@@ -212,8 +212,8 @@ template <typename T>
 static cudaError_t launch_part(cudaStream_t stream, const struct kernel *kernel,
                                const struct kernel_args *args, double *losses, int64_t n, int64_t rows)
 {
-        const int64_t first = args->ld[0], of_shard = args->ld[2], valid = args->stride[0][0] > 0 ? args->stride[0][0] : 0,
-                      apart = args->stride[0][1];
+        const int64_t first = args->ld[0], of_shard = args->ld[2],
+                      valid = args->stride[0][0] > 0 ? args->stride[0][0] : 0, apart = args->stride[0][1];
         T *logits = args->p[1] ? (T *)args->p[1] + n * apart : NULL;
         const int32_t *targets = (const int32_t *)args->p[2] + (logits ? n : 0);
         struct numbers *numbers = (struct numbers *)args->p[3] + args->ld[1] + n;

@@ -5,7 +5,7 @@
  * A block owns a tile of c and steps over the inner dimension, parts of both operands in shared memory: in 16
  * bits by tensor cores, the next parts arriving while these are multiplied; in fp32 by ordinary arithmetic.
  * All sums are in fp32, in the order of the inner dimension. These kernels are written to be right: they are
- * not tuned, and have not run on a GPU. */
+ * not tuned. */
 #include "runtime/device/cuda/element.cuh"
 #include "runtime/device/cuda/ptx.cuh"
 

@@ -255,7 +255,8 @@ static cublasStatus_t run_by(const struct cuda_matmul *matmul, const struct plan
 }
 
 /* Milliseconds from one event to the next while the product runs some times, for each; INFINITY if it does
- * not run. What sums are added to stays what it was: next to nothing is added. */
+ * not run. What gradients are added to stays what it was: next to nothing is added. (A residual and a bias
+ * are added each time, where they are not in the output's place once: only calibrations time.) */
 static double time_once(const struct cuda_matmul *matmul, const struct plan *plan,
                         const struct product *product, const cublasLtMatmulAlgo_t *algorithm,
                         cudaStream_t stream, const cudaEvent_t events[2])
@@ -353,7 +354,7 @@ static cublasStatus_t choose(struct cuda_matmul *matmul, struct plan *plan, cons
         struct cuda_choice choice = {.proposal = best + 1,
                                      .proposals = found,
                                      .seconds = 1e-3 * milliseconds[best],
-                                     .first_seconds = 1e-3 * milliseconds[0]};
+                                     .first_seconds = isfinite(milliseconds[0]) ? 1e-3 * milliseconds[0] : 0};
         if (!isfinite(milliseconds[best]))
                 return CUBLAS_STATUS_SUCCESS; /* whoever runs it will hear why */
         memcpy(choice.algorithm, proposals[best].algo.data, sizeof choice.algorithm);

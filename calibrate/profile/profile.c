@@ -871,14 +871,14 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
 /* A preset's name if there is such a preset and the text is no path; else the path itself. */
 static int profile_path(char *path, size_t path_size, const char *name_or_path, struct rv_error_info *err)
 {
-        char names[256];
+        char names[512];
         if (!strchr(name_or_path, '/') && file_find(path, path_size, PRESETS, name_or_path, ".json") == RV_OK)
                 return RV_OK;
         FILE *stream = fopen(name_or_path, "r");
         if (!stream) {
                 file_list(names, sizeof names, PRESETS, ".json");
                 return rv_fail(err, RV_EINPUT,
-                               "profile \"%.128s\" is neither a file that can be read nor a preset (%.128s); "
+                               "profile \"%.128s\" is neither a file that can be read nor a preset (%.256s); "
                                "\"ranvier "
                                "calibrate --out FILE\" measures one",
                                name_or_path, *names ? names : "there are none");

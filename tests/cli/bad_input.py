@@ -102,7 +102,7 @@ CASES = [
     case("train: no data", "train tiny --batch-size 4 --micro-batch-size 1", ranks=BOTH),
     case("train: no batch", "train tiny --data text.txt", ranks=BOTH),
     train("--tp with too few ranks", "--tp 2", ranks=BOTH),
-    train("shards on a GPU", "--tp 2 --dp 1 --device cuda", ranks=(2,)),
+    train("overlapped shards on a GPU", "--tp 2 --dp 1 --tp-overlap 2 --device cuda", ranks=(2,)),
     train("--tp that does not divide the heads", "--tp 3 --dp 1", ranks=(3,)),
     train("--ep that does not divide --dp", "--dp 3 --ep 2", ranks=(3,), model="mixtral-tiny"),
     train("--ep that does not divide the experts", "--dp 3 --ep 3", ranks=(3,), model="mixtral-tiny"),

@@ -305,20 +305,29 @@ static int resolve_plan(struct train_settings *s, int ranks, struct rv_error_inf
         return rc ? rc : options_resolve_gpt(&s->plan, ranks, err);
 }
 
+/* What only the CPU device trains. */
+static int check_gpu_plan(const struct options *o, struct rv_error_info *err)
+{
+        const struct {
+                const char *flag;
+                int value, most; /* that a GPU can have */
+        } limits[] = {
+                {"zero", o->zero, 1}, {"ep", o->ep, 1}, {"cp", o->cp, 1}, {"tp-overlap", o->tp_overlap, 0}};
+        for (size_t i = 0; strcmp(options_device(o), "cuda") == 0 && i < sizeof limits / sizeof *limits; i++)
+                if (limits[i].value > limits[i].most)
+                        return rv_fail(err, RV_ENOTBUILT,
+                                       "--%s %d --device cuda is not built yet; --device cpu is",
+                                       limits[i].flag, limits[i].value);
+        return 0;
+}
+
 static int resolve(struct train_settings *s, const struct net *net, struct rv_error_info *err)
 {
         int rc = check_grid(&s->plan, net->ranks, err);
         if (rc == 0)
                 rc = resolve_plan(s, net->ranks, err);
-        if (rc == 0 && s->plan.zero >= 2 && strcmp(options_device(&s->plan), "cuda") == 0)
-                return rv_fail(err, RV_ENOTBUILT, "--zero %d --device cuda is not built yet; --device cpu is",
-                               s->plan.zero);
-        if (rc == 0 && s->plan.ep > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
-                return rv_fail(err, RV_ENOTBUILT, "--ep %d --device cuda is not built yet; --device cpu is",
-                               s->plan.ep);
-        if (rc == 0 && s->plan.cp > 1 && strcmp(options_device(&s->plan), "cuda") == 0)
-                return rv_fail(err, RV_ENOTBUILT, "--cp %d --device cuda is not built yet; --device cpu is",
-                               s->plan.cp);
+        if (rc == 0)
+                rc = check_gpu_plan(&s->plan, err);
         if (rc == 0 && s->plan.gpt.balance_loss > 0 && (s->plan.cp > 1 || options_whole_experts(&s->plan)))
                 return rv_fail(err, RV_ENOTBUILT,
                                "%s with the balancing loss of %s's router, which is of all tokens of a "
@@ -335,10 +344,6 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         if (rc == 0 && options_shard_grid(&s->plan))
                 return rv_fail(err, RV_ENOTBUILT,
                                "--tp X,Y,Z with X or Z above 1 is simulated, not built for training");
-        if (rc == 0 && s->plan.tp_overlap > 0 && strcmp(options_device(&s->plan), "cuda") == 0)
-                return rv_fail(err, RV_ENOTBUILT,
-                               "--tp-overlap %d --device cuda is not built yet; --device cpu is",
-                               s->plan.tp_overlap);
         if (rc == 0)
                 rc = check_messages(&s->plan, net, err);
         if (rc)

@@ -14,17 +14,19 @@
 
 /* ---- which machine ---- */
 
-/* The first whose name begins the GPU's. */
+/* The first whose name begins the GPU's: with its profile and its platform. */
+#define GPUS(EACH)                                                                                           \
+        EACH("A100", "a100-published", "selene")                                                             \
+        EACH("V100-32GB (DGX-2H)", "v100-published", "dgx-2h")                                               \
+        EACH("V100", "v100-datasheet", "summit")                                                             \
+        EACH("H100", "h100-published", "dgx-h100")                                                           \
+        EACH("H200", "h200", "dgx-h200")
+#define AS_ROW(gpu, profile, platform)  {gpu, profile, platform},
+#define AS_TEXT(gpu, profile, platform) ", " gpu " (" profile ", " platform ")"
 static const struct {
         const char *gpu, *profile, *platform;
-} gpus[] = {
-        {"A100", "a100-published", "selene"}, {"V100-32GB (DGX-2H)", "v100-published", "dgx-2h"},
-        {"V100", "v100-datasheet", "summit"}, {"H100", "h100-published", "dgx-h100"},
-        {"H200", "h200", "dgx-h200"},
-};
-const char measured_gpus[] =
-        "A100 (a100-published, selene), V100-32GB (DGX-2H) (v100-published, dgx-2h), V100 (v100-datasheet, "
-        "summit), H100 (h100-published, dgx-h100), H200 (h200, dgx-h200)";
+} gpus[] = {GPUS(AS_ROW)};
+const char *const measured_gpus = &GPUS(AS_TEXT)[sizeof ", " - 1];
 
 static int fail_row(const struct measured_run *run, enum rv_error code, const char *sentence,
                     struct rv_error_info *err)

@@ -85,6 +85,6 @@ double measured_memory(const struct measured_run *run);
 double measured_memory_error(const struct measured_run *run);
 
 /* The GPUs that a row can name, with the profile and platform that stand for them: one line, for help. */
-extern const char measured_gpus[];
+extern const char *const measured_gpus;
 
 #endif

@@ -100,7 +100,22 @@ static __device__ __forceinline__ void store_gradients(const span<T> &row, const
                 store_vectors<T, 1>(row, i, of, target, scale);
 }
 
-/* -log softmax(row)[target] = log(sum e^(x - most)) + most - x[target], to losses (N). */
+/* Over the whole row. */
+template <typename T>
+static __device__ __forceinline__ struct exp_sum row_exp_sum(const span<T> &row, float *shared)
+{
+        const struct exp_sum mine = thread_exp_sum<T>(row);
+        const float max = row_max(mine.max, shared);
+        return {max, row_sum(mine.sum * exponential<T>(mine.max - max), shared)};
+}
+
+/* -log softmax(row)[target] = log(sum e^(x - max)) + max - x[target]. */
+static __device__ __forceinline__ double row_loss(const struct exp_sum &of, float logit)
+{
+        return log((double)of.sum) + ((double)of.max - (double)logit);
+}
+
+/* The losses of rows, to losses (N). */
 template <typename T, bool loss_only>
 static __global__ void __launch_bounds__(THREADS)
         cross_entropy_rows(double *losses, T *logits, const int32_t *__restrict__ targets, int64_t V,
@@ -110,12 +125,9 @@ static __global__ void __launch_bounds__(THREADS)
         const int64_t n = blockIdx.x, target = targets[n];
         const span<T> row = span_of(logits + n * apart, V);
         const float logit = to_float(row.x[target]); /* read by all before any writes */
-        const struct exp_sum mine = thread_exp_sum<T>(row);
-        struct exp_sum of;
-        of.max = row_max(mine.max, shared);
-        of.sum = row_sum(mine.sum * exponential<T>(mine.max - of.max), shared);
+        const struct exp_sum of = row_exp_sum<T>(row, shared);
         if (threadIdx.x == 0)
-                losses[n] = log((double)of.sum) + ((double)of.max - (double)logit);
+                losses[n] = row_loss(of, logit);
         __syncthreads();
         if constexpr (!loss_only)
                 store_gradients<T>(row, of, target, scale);
@@ -137,11 +149,9 @@ static __global__ void __launch_bounds__(THREADS)
         __shared__ float shared[WARP];
         const int64_t n = blockIdx.x, target = targets[n] - first;
         const span<T> row = span_of(logits + n * apart, valid);
-        const struct exp_sum mine = thread_exp_sum<T>(row);
-        const float max = row_max(mine.max, shared),
-                    sum = row_sum(mine.sum * exponential<T>(mine.max - max), shared);
+        const struct exp_sum of = row_exp_sum<T>(row, shared);
         if (threadIdx.x == 0)
-                numbers[n] = {valid > 0 ? max : -INFINITY, valid > 0 ? sum : 0,
+                numbers[n] = {valid > 0 ? of.max : -INFINITY, valid > 0 ? of.sum : 0,
                               target >= 0 && target < valid ? to_float(row.x[target]) : 0};
 }
 
@@ -159,11 +169,6 @@ static __device__ __forceinline__ struct numbers all_numbers(const struct number
         return all;
 }
 
-static __device__ __forceinline__ double loss_of(const struct numbers &all)
-{
-        return log((double)all.sum) + ((double)all.max - (double)all.logit);
-}
-
 /* The part's gradients, in the place of V logits of which `valid` count. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
@@ -179,7 +184,7 @@ static __global__ void __launch_bounds__(THREADS)
         for (int64_t v = valid + threadIdx.x; v < V; v += blockDim.x)
                 x[v] = from_float<T>(0);
         if (threadIdx.x == 0)
-                losses[n] = loss_of(all);
+                losses[n] = row_loss({all.max, all.sum}, all.logit);
 }
 
 static __global__ void __launch_bounds__(SUM_THREADS)
@@ -187,8 +192,10 @@ static __global__ void __launch_bounds__(SUM_THREADS)
                           int64_t rows, int64_t N)
 {
         const int64_t n = (int64_t)blockIdx.x * SUM_THREADS + threadIdx.x;
-        if (n < N)
-                losses[n] = loss_of(all_numbers(numbers + n, shards, rows));
+        if (n >= N)
+                return;
+        const struct numbers all = all_numbers(numbers + n, shards, rows);
+        losses[n] = row_loss({all.max, all.sum}, all.logit);
 }
 
 /* ---- */

@@ -3,6 +3,7 @@
  * them. */
 #include "calibrate/bench.h"
 #include "runtime/base/command_line.h"
+#include "calibrate/crowd.h"
 #include "calibrate/family.h"
 #include "calibrate/fits.h"
 #include "calibrate/launch.h"
@@ -26,6 +27,9 @@
 #include <unistd.h>
 
 enum { MAX_LOADS = 2 };
+
+/* In the environment: the profile's "waiting", measured before there were ranks. */
+static const char WAITING[] = "RANVIER_CALIBRATE_WAITING";
 
 /* Which part of the samples may be disturbed without a warning. */
 static const double MUCH_COMPANY = 0.02;
@@ -404,6 +408,7 @@ static struct profile make_profile(struct session *s)
         if (s->products)
                 profile.products = json_loads(s->products, 0, NULL);
         snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
+        profile.waiting = getenv(WAITING) ? atof(getenv(WAITING)) : 0;
         profile.unfused = !s->request.fused;
         profile.whole_logits = request_gpu(&s->request) && s->request.fused;
         snprintf(profile.source, sizeof profile.source,
@@ -519,6 +524,10 @@ static void print_profile(struct session *s, const struct profile *profile)
         print_products(profile->products);
         if (profile->host_link_bytes_per_second > 0)
                 printf("copies paced to a link of %.3g GB/s\n", 1e-9 * profile->host_link_bytes_per_second);
+        if (profile->waiting > 0)
+                printf("where ranks share processors, one that waits takes %.2f of what one that computes "
+                       "takes\n",
+                       profile->waiting);
         for (int i = 0; i < profile->load_count; i++) {
                 const struct profile_load *load = &profile->loads[i];
                 print_load(s, load);
@@ -685,6 +694,22 @@ static int find_room_apart(struct session *s, struct rv_error_info *err)
         return answer.err.code;
 }
 
+static int measure_crowd(const struct request *request, struct rv_error_info *err)
+{
+        double waiting;
+        char text[32];
+        fprintf(stderr,
+                "ranvier calibrate: %d ranks would share the processors: %d are measured, and simulate lets "
+                "more of them share\n",
+                request->asked_ranks, request->ranks);
+        const int rc = crowd_measure(request, &waiting, err);
+        if (rc == RV_OK) {
+                snprintf(text, sizeof text, "%.6f", waiting);
+                setenv(WAITING, text, 1);
+        }
+        return rc;
+}
+
 /* As the user started it. Everything that can be wrong with the command line is found before there are ranks:
  * mpirun would add a dozen lines of its own to our sentence. */
 static int start(int argc, char **argv)
@@ -709,11 +734,7 @@ static int start(int argc, char **argv)
         if (rc == RV_OK)
                 rc = request_check_out(&session.request, &err);
         if (rc == RV_OK && session.request.ranks < session.request.asked_ranks)
-                fprintf(stderr,
-                        "ranvier calibrate: %d ranks would share the processors: %d are measured, and "
-                        "simulate lets "
-                        "more of them share\n",
-                        session.request.asked_ranks, session.request.ranks);
+                rc = measure_crowd(&session.request, &err);
         if (rc == RV_OK)
                 launch(session.request.ranks, !request_gpu(&session.request), argv, &err);
         fprintf(stderr, "ranvier calibrate: %s\n", err.sentence);

@@ -822,6 +822,7 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
                                             "peak_flops_per_second",
                                             "device_memory_bytes",
                                             "host_link_bytes_per_second",
+                                            "waiting",
                                             "loads"};
         struct place top = place("the profile");
         const char *kind = json_string_value(json_object_get(document, "kind"));
@@ -858,7 +859,9 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
                            &profile->device_memory_bytes)) == RV_OK &&
             (!json_object_get(document, "host_link_bytes_per_second") ||
              (rc = read_real(r, top, document, "host_link_bytes_per_second", 0,
-                             &profile->host_link_bytes_per_second)) == RV_OK))
+                             &profile->host_link_bytes_per_second)) == RV_OK) &&
+            (!json_object_get(document, "waiting") ||
+             (rc = read_real(r, top, document, "waiting", 0, &profile->waiting)) == RV_OK))
                 rc = read_loads(r, document, profile);
         for (int i = 0; rc == RV_OK && i < profile->load_count; i++)
                 for (enum dtype dtype = DTYPE_FP16; dtype < DTYPES; dtype++)
@@ -1105,6 +1108,8 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
                 json_object_set_new(document, "fusion", json_string("off"));
         if (profile->whole_logits)
                 json_object_set_new(document, "logits", json_string("all"));
+        if (profile->waiting > 0)
+                json_object_set_new(document, "waiting", json_real(profile->waiting));
         if (profile->machine)
                 json_object_set(document, "machine", profile->machine);
         if (profile->sources)

@@ -161,6 +161,9 @@ struct profile {
         bool whole_logits;
         /* Bytes that a rank may allocate; 0: not known. */
         int64_t device_memory_bytes;
+        /* Where ranks share processors: which part of one that computes a rank takes that waits; 0: none, or
+         * not known. */
+        double waiting;
         /* The rate that copies were paced to (calibrate --host-link); 0: they were not. */
         double host_link_bytes_per_second;
         struct profile_load *loads;

@@ -177,6 +177,7 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
         p->nodes = 1;
         p->gpus_per_node = ranks;
         p->processors = processors;
+        p->waiting = processors ? profile->waiting : 0;
         p->gpu_memory_bytes = profile->device_memory_bytes;
         p->gpu_peak_flops_per_second = profile->peak_flops_per_second;
         if (!load->lines[LINE_COPY].fit.present)

@@ -137,6 +137,8 @@ struct platform {
         int gpus_per_node, nodes;
         /* Ranks that can compute at once, where more than that share a machine's processors; else 0. */
         int processors;
+        /* Which part of a rank that computes one takes that waits, where they share processors. */
+        double waiting;
         /* `nodes` is no limit: a plan that needs more gets them (platform_load). */
         bool expandable;
         /* Memory of a GPU; 0 if it is not known. */

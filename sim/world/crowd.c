@@ -1,11 +1,13 @@
 #include "sim/world/crowd.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Seconds of its own that each gets in a second. */
 static double rate(const struct crowd *crowd)
 {
-        return crowd->count > crowd->processors ? (double)crowd->processors / crowd->count : 1;
+        const double wanted = crowd->count + crowd->waiting * fmax(crowd->ranks - crowd->count, 0);
+        return wanted > crowd->processors ? crowd->processors / wanted : 1;
 }
 
 /* Takes from all what they computed since the crowd changed last. */

@@ -1,5 +1,6 @@
 /* Ranks that share the processors of one machine, more of them than there are processors: what computes at
- * once is slowed down alike, as a fair scheduler does it (processor sharing, Kleinrock 1967). Work is
+ * once is slowed down alike, as a fair scheduler does it (processor sharing, Kleinrock 1967). A rank that
+ * waits looks at the network over and over, and takes a part of what one that computes takes. Work is
  * conserved: a processor is idle only where nothing could compute.
  *
  * The physics of a prediction (priced.h) has one. Times are simulated seconds. */
@@ -14,10 +15,12 @@ struct crowd_job {
         double seconds;
 };
 
-/* All zero but for `processors` at the beginning; crowd_free ends it. */
+/* All zero but for the first three members at the beginning; crowd_free ends it. */
 struct crowd {
         /* 0: each rank has its own, and nothing is slowed down. */
         int processors;
+        int ranks;
+        double waiting; /* which part of a rank that computes one takes that waits; calibrate measures it */
         /* [count]; `seconds` are as they were at `since`. */
         struct crowd_job *jobs;
         int count, capacity;

@@ -221,9 +221,18 @@ json_t *machine_remarks(const struct machine *m, const struct options *o)
         if (m->platform.processors)
                 json_array_append_new(
                         remarks,
-                        json_sprintf("%d ranks share %d processors: what computes at once is slowed down "
-                                     "alike; that switching between ranks takes time too is left out",
-                                     m->gpus, m->platform.processors));
+                        m->platform.waiting > 0
+                                ? json_sprintf(
+                                          "%d ranks share %d processors: what computes at once is slowed "
+                                          "down alike, and one that waits takes %.2f of what one that "
+                                          "computes takes, as profile %s says",
+                                          m->gpus, m->platform.processors, m->platform.waiting,
+                                          m->profile.path)
+                                : json_sprintf(
+                                          "%d ranks share %d processors: what computes at once is slowed "
+                                          "down alike; what ranks take that wait is left out, because "
+                                          "profile %s does not say (calibrate --ranks %d measures it)",
+                                          m->gpus, m->platform.processors, m->profile.path, m->gpus));
         char precisions[64];
         const char *taken = dtype_precision(o->dtype);
         const int count = list_precisions(m, precisions, sizeof precisions);

@@ -115,8 +115,12 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
                 int batches, bool traced, struct rv_error_info *err)
 {
         const struct options *o = p->options;
-        struct priced priced = {
-                .costs = &p->costs, .dtype = o->dtype, .crowd.processors = p->costs.platform.processors};
+        const struct platform *platform = &p->costs.platform;
+        struct priced priced = {.costs = &p->costs,
+                                .dtype = o->dtype,
+                                .crowd = {.processors = platform->processors,
+                                          .ranks = platform->gpus_per_node,
+                                          .waiting = platform->waiting}};
         struct sim_physics own = priced_physics(&priced);
         int rc = decide_fold(p, traced, err);
         const int ranks = fold_platform(p);

@@ -54,8 +54,8 @@ struct priced_unit {
         double seconds;
 };
 
-/* All zero but for the first two members, and the crowd's processors, at the beginning. In the end the crowd
- * is freed. */
+/* All zero but for the first two members, and the first three of the crowd, at the beginning. In the end the
+ * crowd is freed. */
 struct priced {
         const struct costs *costs;
         /* The format that weights and gradients are stored in. */

@@ -224,7 +224,8 @@ report $? "what only the second rank finds wrong ends all ranks in one sentence"
 
 # How the ranks are started, with an mpirun that prints what it is given.
 mkdir "$folder/bin"
-printf '#!/bin/sh\necho mpirun "$@"\n' > "$folder/bin/mpirun"
+# shellcheck disable=SC2016 # for that one to expand
+printf '#!/bin/sh\necho mpirun "$@"\n[ -z "$RANVIER_CALIBRATE_WAITING" ] || echo "waiting $RANVIER_CALIBRATE_WAITING"\n' > "$folder/bin/mpirun"
 chmod +x "$folder/bin/mpirun"
 starts() { # sentence of the test, pattern of what is run, arguments
         local sentence=$1 wanted=$2
@@ -248,6 +249,8 @@ grep -qE -- "^mpirun -n $((many - 1)) .*/ranvier-calibrate --ranks $many --model
 status=$?
 report $status "of ranks that would share processors as many are started as there are, and that is said"
 [ $status -eq 0 ] || sed 's/^/# /' "$folder/out" "$folder/err"
+grep -qE '^waiting [0-9]\.[0-9]+$' "$folder/out"
+report $? "and are told what one takes that waits, which was measured before"
 env -u OMPI_COMM_WORLD_SIZE PATH="$folder/bin:$PATH" "$ranvier" calibrate --help > "$folder/out" 2>&1 &&
         grep -q -- '--out=PROFILE .*(required)' "$folder/out" && grep -q '^  ranvier calibrate --ranks 2' "$folder/out" &&
         ! grep -q '^mpirun' "$folder/out"

@@ -128,8 +128,8 @@ def check_processors(tap, folder):
     report, path = (os.path.join(folder, name) for name in ("report.json", "profile.json"))
     line = {"fit": {"latency_seconds": 1e-9, "seconds_per_byte": 1e-15}}
 
-    def simulated(cores, *plan):
-        write_profile(path, ["fp32"], device="cpu", machine={"cores": cores, "threads": 1})
+    def simulated(cores, *plan, **more):
+        write_profile(path, ["fp32"], device="cpu", machine={"cores": cores, "threads": 1}, **more)
         profile = read(path)
         profile["loads"][0].update(ranks=2, lines={"copy": line, "message": line, "allreduce": line})
         with open(path, "w") as file:
@@ -150,6 +150,12 @@ def check_processors(tap, folder):
     stages = ["--gpus", 4, "--pp", 4, "--micro-batch-size", 2, "--batch-size", 2, "--schedule", "1f1b"]
     tap.ok(simulated(2, *stages)[0] == simulated(4, *stages)[0],
            "four stages of which one at a time has work take as long on two processors as on four", "")
+    alone, third, whole = (simulated(2, *stages, waiting=waiting)[0] for waiting in (0, 1 / 3, 1))
+    tap.ok(alone and abs(third / alone - 1) < 1e-2 and abs(whole / alone / 2 - 1) < 1e-2,
+           "three that wait slow down the one that computes where they take more than the other processor", f"{alone} {third} {whole}")
+    tap.ok(any("one that waits takes 0.33 of what one that computes takes" in note for note in
+               simulated(2, *stages, waiting=1 / 3)[1]) and any("calibrate --ranks 4 measures it" in note for note in notes),
+           "the report says how much those take, or how to measure it", f"{notes}")
     shards = ["--gpus", 4, "--tp", 4, "--micro-batch-size", 2, "--batch-size", 8, "--schedule", "1f1b"]
     shared, apart = simulated(2, *shards)[0], simulated(4, *shards)[0]
     tap.ok(shared and apart and abs(shared / apart / 2 - 1) < 1e-3, "four shards on two processors take twice as long as on four",

@@ -165,6 +165,15 @@ static int shared_processors(const struct profile *profile, int ranks)
         return (int)(cores / threads);
 }
 
+/* Ranks are bound to as many cores as they have threads, and lanes share these. */
+static int lane_processors(const struct profile *profile)
+{
+        const json_int_t threads = json_integer_value(json_object_get(profile->machine, "threads"));
+        if (strcmp(profile->device.name, "cpu") != 0 || profile->host_link_bytes_per_second > 0)
+                return 0;
+        return (int)threads;
+}
+
 /* The machine that the profile was measured on: one node, whose links are the messages that were measured. */
 static int load_local(struct platform *p, const struct profile *profile, int ranks, struct rv_error_info *err)
 {
@@ -178,6 +187,7 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
         p->gpus_per_node = ranks;
         p->processors = processors;
         p->waiting = processors ? profile->waiting : 0;
+        p->lane_processors = processors ? 0 : lane_processors(profile);
         p->gpu_memory_bytes = profile->device_memory_bytes;
         p->gpu_peak_flops_per_second = profile->peak_flops_per_second;
         if (!load->lines[LINE_COPY].fit.present)

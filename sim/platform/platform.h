@@ -139,6 +139,9 @@ struct platform {
         int processors;
         /* Which part of a rank that computes one takes that waits, where they share processors. */
         double waiting;
+        /* Processors of a rank of its own, if its copies are work for these too (a CPU device whose copies
+         * were not paced to a link), as its kernels are; else 0. */
+        int lane_processors;
         /* `nodes` is no limit: a plan that needs more gets them (platform_load). */
         bool expandable;
         /* Memory of a GPU; 0 if it is not known. */

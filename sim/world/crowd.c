@@ -6,25 +6,29 @@
 /* Seconds of its own that each gets in a second. */
 static double rate(const struct crowd *crowd)
 {
-        const double wanted = crowd->count + crowd->waiting * fmax(crowd->ranks - crowd->count, 0);
+        double wanted = crowd->waiting * fmax(crowd->ranks - crowd->count, 0);
+        for (int i = 0; i < crowd->count; i++)
+                wanted += crowd->jobs[i].width;
         return wanted > crowd->processors ? crowd->processors / wanted : 1;
 }
 
 /* Takes from all what they computed since the crowd changed last. */
 static void settle(struct crowd *crowd, double now)
 {
+        const double done = (now - crowd->since) * rate(crowd);
         for (int i = 0; i < crowd->count; i++)
-                crowd->jobs[i].seconds -= (now - crowd->since) * rate(crowd);
+                crowd->jobs[i].seconds -= done;
         crowd->since = now;
 }
 
 static void say_ends(const struct crowd *crowd)
 {
+        const double each = rate(crowd);
         for (int i = 0; i < crowd->count; i++)
-                sim_lane_ends(crowd->jobs[i].lane, crowd->since + crowd->jobs[i].seconds / rate(crowd));
+                sim_lane_ends(crowd->jobs[i].lane, crowd->since + crowd->jobs[i].seconds / each);
 }
 
-void crowd_begin(struct crowd *crowd, struct sim_lane *lane, double seconds)
+void crowd_begin(struct crowd *crowd, struct sim_lane *lane, int width, double seconds)
 {
         const double now = lane->rank->world->now;
         if (crowd->processors == 0) {
@@ -38,7 +42,7 @@ void crowd_begin(struct crowd *crowd, struct sim_lane *lane, double seconds)
                 if (!crowd->jobs)
                         abort(); /* a physics cannot fail */
         }
-        crowd->jobs[crowd->count++] = (struct crowd_job){lane, seconds};
+        crowd->jobs[crowd->count++] = (struct crowd_job){lane, width, seconds};
         say_ends(crowd);
 }
 

@@ -1,7 +1,8 @@
-/* Ranks that share the processors of one machine, more of them than there are processors: what computes at
- * once is slowed down alike, as a fair scheduler does it (processor sharing, Kleinrock 1967). A rank that
- * waits looks at the network over and over, and takes a part of what one that computes takes. Work is
- * conserved: a processor is idle only where nothing could compute.
+/* What shares processors: the ranks of a machine that has fewer, or one rank's lanes, where copies are work
+ * for the processors that its kernels run on. What is under way at once is slowed down alike, as a fair
+ * scheduler does it (processor sharing, Kleinrock 1967), and work is conserved: a processor is idle only
+ * where nothing could compute. A rank that waits looks at the network over and over, and takes a part of what
+ * one that computes takes.
  *
  * The physics of a prediction (priced.h) has one. Times are simulated seconds. */
 #ifndef RANVIER_SIM_WORLD_CROWD_H
@@ -9,17 +10,18 @@
 
 #include "sim/world/driver_sim.h"
 
-/* What is under way on a lane, and for how long it would compute on a processor of its own. */
+/* What is under way on a lane, on how many processors, and how long it would take with these for its own. */
 struct crowd_job {
         struct sim_lane *lane;
+        int width;
         double seconds;
 };
 
 /* All zero but for the first three members at the beginning; crowd_free ends it. */
 struct crowd {
-        /* 0: each rank has its own, and nothing is slowed down. */
+        /* 0: nothing is slowed down. */
         int processors;
-        int ranks;
+        int ranks;      /* 0: those that wait take nothing */
         double waiting; /* which part of a rank that computes one takes that waits; calibrate measures it */
         /* [count]; `seconds` are as they were at `since`. */
         struct crowd_job *jobs;
@@ -27,8 +29,9 @@ struct crowd {
         double since;
 };
 
-/* Begins what a lane has under way and says when it ends, which changes as others begin and end. */
-void crowd_begin(struct crowd *crowd, struct sim_lane *lane, double seconds);
+/* Begins what a lane has under way, on `width` processors, and says when it ends, which changes as others
+ * begin and end. */
+void crowd_begin(struct crowd *crowd, struct sim_lane *lane, int width, double seconds);
 /* Must be called when the lane's operation ends, before another one begins; does nothing if it is none of
  * the crowd's. */
 void crowd_end(struct crowd *crowd, const struct sim_lane *lane);

@@ -115,12 +115,7 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
                 int batches, bool traced, struct rv_error_info *err)
 {
         const struct options *o = p->options;
-        const struct platform *platform = &p->costs.platform;
-        struct priced priced = {.costs = &p->costs,
-                                .dtype = o->dtype,
-                                .crowd = {.processors = platform->processors,
-                                          .ranks = platform->gpus_per_node,
-                                          .waiting = platform->waiting}};
+        struct priced priced;
         struct sim_physics own = priced_physics(&priced);
         int rc = decide_fold(p, traced, err);
         const int ranks = fold_platform(p);
@@ -132,12 +127,14 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
         if (rc == 0)
                 rc = sim_world_init(&p->world, o, p->folds, physics ? physics : &own,
                                     traced ? &p->trace : NULL, batches, p->places, err);
+        if (rc == 0)
+                rc = priced_init(&priced, &p->costs, o, ranks, err);
         if (rc)
                 return rc;
         for (int i = 0; start_seconds && i < ranks; i++)
                 p->world.rank[i].start_seconds = start_seconds[i];
         rc = sim_world_run(&p->world, err);
-        crowd_free(&priced.crowd);
+        priced_free(&priced);
         return rc ? rc : collect(p, err);
 }
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <simgrid/actor.h>
 #include <simgrid/engine.h>
+#include <stdlib.h>
 
 /* A message begins when both ends have come to it. The payload is the virtual micro-batch's number. */
 static bool begin_message(struct sim_lane *lane)
@@ -74,7 +75,7 @@ static void end_all(struct priced *priced, const struct sim_lane *lane, const st
                     double seconds)
 {
         for (int i = 0; i < simulated(group); i++)
-                crowd_begin(&priced->crowd, member_lane(lane, group, i), seconds);
+                crowd_begin(&priced->crowd, member_lane(lane, group, i), 1, seconds);
 }
 
 /* ---- shards, and replicas that share experts or sequences ---- */
@@ -178,7 +179,7 @@ static void end_in_turn(struct priced *priced, struct sim_lane *lane, const stru
         for (int i = 0; i < simulated(group); i++) {
                 struct sim_lane *member = member_lane(lane, group, i);
                 member->rank->links_free[far] = begin + seconds;
-                crowd_begin(&priced->crowd, member, begin + seconds - lane->rank->world->now);
+                crowd_begin(&priced->crowd, member, 1, begin + seconds - lane->rank->world->now);
         }
 }
 
@@ -425,11 +426,36 @@ double priced_copy_seconds(const struct platform *platform, const struct op *op,
         return isnan(beside) ? alone : fmax(alone, beside); /* not measured: one is as fast as alone */
 }
 
-static void copy_measured(const struct priced *priced, struct sim_lane *lane, const struct op *op)
+static struct crowd *lanes_of(const struct priced *priced, const struct sim_lane *lane)
+{
+        return &priced->lanes[lane->rank - lane->rank->world->rank];
+}
+
+/* Begins an operation of a lane that shares the rank's processors with the others. Those of an offloaded
+ * optimizer phase were measured while all three lanes were at work: alone they take their part of that, but a
+ * copy no less than one that was measured alone. */
+static void begin_on_lane(struct priced *priced, struct sim_lane *lane, double seconds)
+{
+        const struct profile_load *measured = priced->costs->platform.copies;
+        const struct op *op = &lane->now.op;
+        const int mine = priced->costs->platform.lane_processors, copies = 2;
+        if (op->kind == OP_FETCH || op->kind == OP_UPDATE || op->kind == OP_WRITE_BACK)
+                seconds *= (double)mine / (mine + copies);
+        if (op->kind == OP_FETCH || op->kind == OP_WRITE_BACK)
+                seconds =
+                        fmax(seconds,
+                             profile_line_seconds(measured, op->kind == OP_FETCH ? LINE_COPY : LINE_COPY_BACK,
+                                                  op->bytes, priced->costs->machine->fits_only));
+        crowd_begin(lanes_of(priced, lane), lane, lane->lane == LANE_COMPUTE ? mine : 1, seconds);
+}
+
+static void copy_measured(struct priced *priced, struct sim_lane *lane, const struct op *op)
 {
         const double alone =
                 priced_copy_seconds(&priced->costs->platform, op, priced->costs->machine->fits_only, false);
-        if (priced->costs->platform.copies->lines[LINE_COPY_BOTH].fit.present)
+        if (priced->lanes && (op->kind == OP_FETCH || op->kind == OP_WRITE_BACK))
+                begin_on_lane(priced, lane, alone);
+        else if (priced->costs->platform.copies->lines[LINE_COPY_BOTH].fit.present)
                 copy_both_ways(lane, alone,
                                priced_copy_seconds(&priced->costs->platform, op,
                                                    priced->costs->machine->fits_only, true));
@@ -438,7 +464,7 @@ static void copy_measured(const struct priced *priced, struct sim_lane *lane, co
 }
 
 /* Between host and device: as it was measured, or a flow over the links between them. */
-static void copy(const struct priced *priced, struct sim_lane *lane, const struct op *op)
+static void copy(struct priced *priced, struct sim_lane *lane, const struct op *op)
 {
         const struct network_place *place = &lane->rank->place;
         if (priced->costs->platform.copies)
@@ -499,9 +525,13 @@ static void compute(struct priced *priced, const struct price_list *prices, stru
         struct op *op = &lane->now.op;
         const int stage = lane->rank->stage;
         const bool pass = op->kind == OP_FORWARD || op->kind == OP_BACKWARD;
-        crowd_begin(&priced->crowd, lane,
-                    fmax(price_operation(prices, stage, op) + (pass ? imbalance(prices, lane->rank, op) : 0),
-                         unlaunched(prices, lane->rank, op)));
+        const double seconds =
+                fmax(price_operation(prices, stage, op) + (pass ? imbalance(prices, lane->rank, op) : 0),
+                     unlaunched(prices, lane->rank, op));
+        if (priced->lanes)
+                begin_on_lane(priced, lane, seconds);
+        else
+                crowd_begin(&priced->crowd, lane, 1, seconds);
         op->more = false;
         if (!pass)
                 return;
@@ -562,10 +592,41 @@ static bool begin(void *context, struct sim_lane *lane)
 
 static void ended(void *context, struct sim_lane *lane)
 {
-        crowd_end(&((struct priced *)context)->crowd, lane);
+        struct priced *priced = context;
+        crowd_end(&priced->crowd, lane);
+        if (priced->lanes)
+                crowd_end(lanes_of(priced, lane), lane);
 }
 
 struct sim_physics priced_physics(struct priced *priced)
 {
         return (struct sim_physics){.begin = begin, .ended = ended, .collect = collect, .context = priced};
+}
+
+int priced_init(struct priced *priced, const struct costs *costs, const struct options *options, int ranks,
+                struct rv_error_info *err)
+{
+        const struct platform *platform = &costs->platform;
+        *priced = (struct priced){.costs = costs,
+                                  .dtype = options->dtype,
+                                  .ranks = ranks,
+                                  .crowd = {.processors = platform->processors,
+                                            .ranks = platform->gpus_per_node,
+                                            .waiting = platform->waiting}};
+        if (!options->offload || platform->lane_processors == 0)
+                return RV_OK;
+        priced->lanes = calloc((size_t)ranks, sizeof *priced->lanes);
+        if (!priced->lanes)
+                return rv_fail(err, RV_ESYSTEM, "no memory for the processors of %d ranks", ranks);
+        for (int i = 0; i < ranks; i++)
+                priced->lanes[i].processors = platform->lane_processors;
+        return RV_OK;
+}
+
+void priced_free(struct priced *priced)
+{
+        for (int i = 0; priced->lanes && i < priced->ranks; i++)
+                crowd_free(&priced->lanes[i]);
+        free(priced->lanes);
+        crowd_free(&priced->crowd);
 }

@@ -54,13 +54,16 @@ struct priced_unit {
         double seconds;
 };
 
-/* All zero but for the first two members, and the first three of the crowd, at the beginning. In the end the
- * crowd is freed. */
+/* All zero at the beginning; priced_init and priced_free begin and end it. */
 struct priced {
         const struct costs *costs;
+        int ranks;
         /* The format that weights and gradients are stored in. */
         enum dtype dtype;
         struct crowd crowd;
+        /* [ranks] Of an offloaded optimizer whose copies are work for the rank's own processors; else NULL.
+         */
+        struct crowd *lanes;
         struct priced_shape shapes[SIM_GROUPS][PRICED_SHAPES];
         struct priced_tensor tensors[PRICED_TENSORS];
         struct priced_unit units[PRICED_UNITS];
@@ -78,6 +81,11 @@ int priced_check_lines(const struct platform *platform, const struct options *op
  * size was measured. */
 double priced_copy_seconds(const struct platform *platform, const struct op *op, bool fits_only, bool both);
 
+/* Fills it for simulated ranks (as many as there are places) that train with these options. RV_ESYSTEM: no
+ * memory. */
+int priced_init(struct priced *priced, const struct costs *costs, const struct options *options, int ranks,
+                struct rv_error_info *err);
+void priced_free(struct priced *priced);
 /* Returns the physics. `priced` must live as long as it. */
 struct sim_physics priced_physics(struct priced *priced);
 

@@ -162,6 +162,28 @@ def check_processors(tap, folder):
            f"{shared} {apart}")
 
 
+def check_lanes(tap, folder):
+    """Lanes of a rank whose copies are work for its processors share these; paced to a link they do not."""
+    report, path = (os.path.join(folder, name) for name in ("report.json", "profile.json"))
+    each = 3e-3
+    quick, slow = ({"fit": {"latency_seconds": latency, "seconds_per_byte": 1e-15}} for latency in (1e-9, each))
+
+    def phase(*plan, **more):
+        write_profile(path, ["mixed", "fp32"], device="cpu", machine={"cores": 2, "threads": 1}, **more)
+        profile = read(path)
+        profile["loads"][0].update(ranks=1, lines={"copy": quick, "copy_back": quick, "fetch": slow, "offloaded_update": slow,
+                                                   "write_back": slow})
+        with open(path, "w") as file:
+            json.dump(profile, file)
+        status, out, err = ranvier.run(["simulate", "tiny", "--gpus", 1, "--micro-batch-size", 2, "--batch-size", 2, "--precision",
+                                        "mixed", "--offload", *plan, "--profile", path, "--platform", "local", "--report", report])
+        return read(report)["phases"]["optimizer_seconds"] / each if status == 0 else out + err
+
+    linked, shared = phase(host_link_bytes_per_second=1e9), phase()
+    tap.ok(isinstance(shared, float) and linked > 4 and abs(linked - round(linked)) < 0.01 and abs(shared - (linked - 2)) < 0.01,
+           "on a processor of the rank's own, updates and copies take as long as all of them together", f"{linked} {shared}")
+
+
 def check_presets(tap, folder):
     """bf16 and fused attention from the presets of GPUs that have them."""
     report = os.path.join(folder, "report.json")
@@ -251,6 +273,7 @@ def main():
         check_doubts(tap, folder)
         check_gathers(tap)
         check_processors(tap, folder)
+        check_lanes(tap, folder)
         check_presets(tap, folder)
         check_fit(tap, folder)
         check_readme(tap)

@@ -141,6 +141,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
                 return returns(cudaErrorInvalidDevice);
         memset(prop, 0, sizeof *prop);
         snprintf(prop->name, sizeof prop->name, "emulated CUDA (no GPU)");
+        prop->uuid.bytes[0] = (char)(device + 1);
         size_t available;
         cudaMemGetInfo(&available, &prop->totalGlobalMem);
         prop->sharedMemPerBlock = SHARED_BYTES;

@@ -43,6 +43,9 @@ struct moment {
         bool reached;
         double seconds;
 };
+/* What `run` returns of work that waits for another process; of a kernel that waits for the host,
+ * cudaErrorNotReady. Either begins again later. */
+constexpr cudaError_t WAITS_FOR_OTHERS = (cudaError_t)-1;
 struct work {
         std::function<cudaError_t(void)> run;
         std::shared_ptr<moment> reach, wait;

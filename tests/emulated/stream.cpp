@@ -20,8 +20,9 @@ struct CUgraphExec_st {
 };
 struct CUstream_st {
         std::deque<emulated::work> queue;
-        bool waits_for_null, waits_for_host; /* the second: its first kernel does, until the next call */
-        CUgraph_st *capture;                 /* NULL: does not capture */
+        bool waits_for_null;
+        bool waits_for_host, waits_for_others; /* its first work does, until the next call */
+        CUgraph_st *capture;                   /* NULL: does not capture */
         bool capture_lost;
         cudaStreamCaptureMode mode;
 };
@@ -70,7 +71,7 @@ entered::entered(const char *name) : error(broken)
 {
         mutex.lock();
         for (CUstream_st *stream : streams)
-                stream->waits_for_host = false;
+                stream->waits_for_host = stream->waits_for_others = false;
         read_environment();
         for (injection &i : injections)
                 if (i.name == name && --i.left == 0)
@@ -107,18 +108,18 @@ static double seconds_now(void)
 
 static bool is_ready(const CUstream_st *stream)
 {
-        return !stream->queue.empty() && !stream->waits_for_host &&
+        return !stream->queue.empty() && !stream->waits_for_host && !stream->waits_for_others &&
                (!stream->queue.front().wait || stream->queue.front().wait->reached);
 }
 
-/* False if it is a kernel that waits for the host. */
-static bool run(const work &w)
+/* What it waits for: cudaErrorNotReady, the host, or WAITS_FOR_OTHERS. Else cudaSuccess. */
+static cudaError_t run(const work &w)
 {
         open_device_memory();
         if (w.run && !broken) {
                 const cudaError_t error = w.run();
-                if (error == cudaErrorNotReady)
-                        return false;
+                if (error == cudaErrorNotReady || error == WAITS_FOR_OTHERS)
+                        return error;
                 if (error)
                         break_device(error);
         }
@@ -126,17 +127,19 @@ static bool run(const work &w)
                 w.reach->reached = true;
                 w.reach->seconds = seconds_now();
         }
-        return true;
+        return cudaSuccess;
 }
 
 static void run_next(CUstream_st *stream)
 {
         work w = std::move(stream->queue.front());
         stream->queue.pop_front();
-        if (run(w))
+        const cudaError_t waits = run(w);
+        if (!waits)
                 return;
         stream->queue.push_front(std::move(w));
-        stream->waits_for_host = true;
+        stream->waits_for_host = waits == cudaErrorNotReady;
+        stream->waits_for_others = waits == WAITS_FOR_OTHERS;
 }
 
 static uint64_t chosen_below(uint64_t end)
@@ -169,6 +172,22 @@ static void run_some(void)
                         return;
 }
 
+/* Whether there is something that may run now or later, when another process has gone on. */
+static bool run_one_or_wait(void)
+{
+        const struct timespec soon = {0, 100000};
+        bool others = false;
+        if (run_one())
+                return true;
+        for (CUstream_st *stream : streams) {
+                others |= stream->waits_for_others && !broken;
+                stream->waits_for_others = false;
+        }
+        if (others)
+                nanosleep(&soon, nullptr);
+        return others;
+}
+
 /* The host waits for something that nothing is left to run before. */
 static void check_deadlock(void)
 {
@@ -181,7 +200,7 @@ static void check_deadlock(void)
 
 void run_all(void)
 {
-        while (run_one())
+        while (run_one_or_wait())
                 continue;
         check_deadlock();
 }
@@ -189,7 +208,7 @@ void run_all(void)
 static void run_until(const std::function<bool(void)> &reached)
 {
         while (!reached())
-                if (!run_one())
+                if (!run_one_or_wait())
                         return check_deadlock();
 }
 
@@ -210,7 +229,7 @@ static void run_on_null(const work &w)
         });
         if (w.wait)
                 run_until([&] { return w.wait->reached; });
-        if (!run(w)) {
+        if (run(w)) {
                 fail(cudaErrorLaunchTimeout, "a kernel on the NULL stream waits for the host");
                 break_device(cudaErrorLaunchTimeout);
         }

@@ -1,4 +1,5 @@
-# The CUDA device compiled for an emulated CUDA (tests/emulated), as a plugin that runs on the CPU.
+# The CUDA device compiled for an emulated CUDA (tests/emulated), as a plugin that runs on the CPU; and what goes over NCCL,
+# for an emulated one, in the same file (RANVIER_NET_NCCL), since they share the emulated memory.
 EMULATED := $(BUILD)/emulated
 EMULATED_PLUGIN := $(EMULATED)/device_cuda.so
 emulated_includes := -Itests/emulated -I.
@@ -21,7 +22,7 @@ $(EMULATED)/%.o: %.c
 	$(call say,cc,$<) $(CC) -Itests/emulated $(ALL_CFLAGS) -fPIC -c -o $@ $<
 
 emulated_link = $(if $(V),,@)mkdir -p $(@D); $(if $(V),,printf '  %-6s%s\n' link $@;) $(CXX) $(LDFLAGS_ALL) -o $@
-$(EMULATED_PLUGIN): $(emulated_cuda) $(emulated_host) $(emulated_itself) $(call obj,runtime/device/host.c) $(call lib,models base)
+$(EMULATED_PLUGIN): $(emulated_cuda) $(emulated_host) $(emulated_itself) $(EMULATED)/runtime/net/nccl/nccl.o $(call obj,runtime/device/host.c) $(call lib,models base)
 	$(emulated_link) -shared -Wl,-Bsymbolic $^ -lboost_context -ljansson -lm -ldl
 -include $(shell find $(EMULATED) -name '*.d' 2>/dev/null)
 

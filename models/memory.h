@@ -135,6 +135,8 @@ struct memory_layout {
         int64_t workspace;
         /* The scalars, in host memory. */
         int64_t work_scalars;
+        /* On the host, of spread experts: where each one's rows end, of every rank's tokens. */
+        int64_t ends;
         /* The parts of a deferred buffer: what a backward's first part leaves for the second and slots have
          * no place for, one behind the other. On the first stage the gradient of the embedding's output;
          * each block's part; and what the blocks above would lend if there were any (struct deferral), to

@@ -1,6 +1,6 @@
-/* Collectives of gradients, weights and shards in GPU memory by NCCL, which a net of MPI hands over to it.
- * Without this, such sums are staged through host memory. NCCL's half is a plugin, net_nccl.so
- * (runtime/net/nccl), so that the program also runs where NCCL is not installed. */
+/* Collectives of gradients, weights, shards and parts of sequences in GPU memory by NCCL, which a net of MPI
+ * hands over to it. Without this, such sums are staged through host memory. NCCL's half is a plugin,
+ * net_nccl.so (runtime/net/nccl), so that the program also runs where NCCL is not installed. */
 #ifndef RANVIER_RUNTIME_NET_NCCL_H
 #define RANVIER_RUNTIME_NET_NCCL_H
 
@@ -15,8 +15,8 @@ struct net_nccl_request {
         void *fail_context;
 };
 
-/* Tries to let NCCL make the all-reduces, reduce-scatters and all-gathers that are posted on NET_EMBEDDING,
- * NET_DATA and NET_TENSOR. It can if the plugin is built and loads on every rank, and each rank has a GPU of
+/* Tries to let NCCL make the all-reduces, reduce-scatters, all-gathers and exchanges that are posted on all
+ * groups but NET_WORLD. It can if the plugin is built and loads on every rank, and each rank has a GPU of
  * its own. Then net->sums_device_memory becomes true, net->ops are replaced, and the buffers of those
  * collectives must be in device memory from then on; a failure of NCCL's ends the job by request->fail. Else
  * nothing changes, and `why` (not NULL) says what is missing. The outcome is the same on every rank.

@@ -114,8 +114,8 @@ struct net {
         int local_ranks;
         int max_micro_batch;    /* the largest number that a message can carry */
         int colours[NET_WORLD]; /* of this rank's groups, as net_mpi_groups was given them */
-        /* Messages may be in a GPU's memory; so may what is summed, reduced or gathered over NET_EMBEDDING,
-         * NET_DATA and NET_TENSOR. */
+        /* Messages may be in a GPU's memory; so may what is summed, reduced, gathered or exchanged over all
+         * groups but NET_WORLD. */
         bool sends_device_memory;
         bool sums_device_memory;
         /* Of a paced net (paced.h): the moment of CLOCK_MONOTONIC at which test() has something to tell, as

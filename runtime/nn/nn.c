@@ -205,6 +205,8 @@ static bool allocate_buffers(struct nn_stage *nn)
         allocate_messages(nn, MEMORY_DEVICE, nn->gradient_buffers, nn->plan.gradient_buffers, &ok);
         nn->exec->workspace = allocate(nn, MEMORY_DEVICE, MEMORY_WORKSPACE, l->workspace, &ok);
         nn->scalars = allocate(nn, MEMORY_HOST, MEMORY_WORKSPACE, l->work_scalars, &ok);
+        if (l->ends)
+                nn->host_ends = allocate(nn, MEMORY_HOST, MEMORY_WORKSPACE, l->ends, &ok);
         if (ok)
                 nn->scalars[NN_ONE] = 1;
         if (nn->stage.first) {

@@ -354,6 +354,23 @@ static void exchange_rows(struct driver_real *d, const struct nn_collective *wha
         free(home);
 }
 
+/* Of a GPU, the host has to know first where rows end. */
+static void begin_exchange(struct driver_real *d, const struct nn_collective *what, int token)
+{
+        const struct plan_group group = plan_group(&d->plan, d->net->rank, GROUP_EXPERTS);
+        if (!d->net->sums_device_memory) { /* it can read them where they are */
+                exchange_rows(d, what, token);
+                return;
+        }
+        assert(d->counting < 0);
+        d->counting = token;
+        d->counted = *what;
+        d->counted.all_ends = d->nn->host_ends;
+        nn_copy_out(d->nn, d->nn->host_ends, what->all_ends,
+                    group.size * d->nn->gpt.n_expert * (int64_t)sizeof *what->all_ends);
+        d->device->ops->record(d->device, DEVICE_DEVICE_TO_HOST, token);
+}
+
 /* The first in memory of one or two matrices. */
 static char *first_of(void *one, void *other)
 {
@@ -463,7 +480,7 @@ static void issue_tensor(struct driver_real *d, const struct op *op)
                 break;
         case KERNEL_EXPERT_DISPATCH:
         case KERNEL_EXPERT_COMBINE:
-                exchange_rows(d, what, op->serial);
+                begin_exchange(d, what, op->serial);
                 break;
         default:
                 assert(what->kind == KERNEL_TENSOR_ALLREDUCE);
@@ -656,6 +673,11 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
 {
         if (d->staged && staged_goes_on(d->staged, token))
                 return;
+        if (token == d->counting) {
+                d->counting = -1;
+                exchange_rows(d, &d->counted, token);
+                return;
+        }
         if (token == d->injecting) {
                 d->injecting = -1;
                 check_overflow(d, token);
@@ -683,7 +705,7 @@ void driver_real_start(struct driver_real *d, struct engine *engine)
         scalars[NN_LOSS] = scalars[NN_SQUARED_NORM] = 0;
         scalars[NN_GRADIENT_SCALE] = 1 / d->loss_scale;
         d->overflow = d->found_overflow = false;
-        d->injecting = -1;
+        d->injecting = d->counting = -1;
         d->nn->loss_scale = d->mean * d->loss_scale;
         engine_start(engine);
 }

@@ -41,6 +41,9 @@ struct driver_real {
         int *events; /* of each: how many of its events or requests have still to complete */
         int capacity;
         int injecting; /* token of the copy that writes an infinity, or -1 */
+        /* An exchange of rows whose counts are on their way to the host, and its token; -1: there is none. */
+        struct nn_collective counted;
+        int counting;
         /* Of spread experts: the largest share of a layer's rows that a rank had, as a multiple of an even
          * one: the sum over so many exchanges, and the largest. */
         double load_sum, load_max;

@@ -4,22 +4,36 @@
 
 #include <string.h>
 
+/* What has no way through host memory. */
+static int check_direct(const struct options *o, const struct plan *plan, const struct net *net,
+                        const struct rv_error_info *why, struct rv_error_info *err)
+{
+        const char *flag = plan->ep > 1 ? "ep" : "zero";
+        const int value = plan->ep > 1 ? plan->ep : plan->zero;
+        if (net->sums_device_memory || (plan->zero < 2 && plan->ep <= 1))
+                return 0;
+        if (o->allreduce == ROUTE_STAGED)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--%s %d on GPUs goes over NCCL alone: through host memory, as --allreduce "
+                               "staged has "
+                               "it, is not built yet",
+                               flag, value);
+        return rv_fail(err, RV_ENOTBUILT, "--%s %d on GPUs goes over NCCL: %.300s", flag, value,
+                       why->sentence);
+}
+
 int routes_choose(struct options *o, const struct device *device, struct net *net, struct rv_error_info *err)
 {
         const struct plan plan = options_plan(o, false);
         const bool host = strcmp(device->ops->name, "cpu") == 0,
                    sums = plan.dp > 1 || plan.tied || plan.tp > 1;
         struct rv_error_info why = {0}, refused;
-        const bool groups = plan_hybrid(&plan);
-        if (!host && groups && o->allreduce == ROUTE_DIRECT)
-                return rv_fail(
-                        err, RV_ENOTBUILT,
-                        "--allreduce direct: what a GPU's replicas share in groups (--shard-replicas) is "
-                        "not built yet; staged (or auto) goes through host memory");
-        if (!host && sums && !groups && o->allreduce != ROUTE_STAGED)
+        if (!host && sums && o->allreduce != ROUTE_STAGED)
                 net_nccl_attach(net,
                                 &(struct net_nccl_request){device->gpu, device->fail, device->fail_context},
                                 &why);
+        if (!host && check_direct(o, &plan, net, &why, err))
+                return err->code;
         const bool sends = host || plan.pp == 1 || net->sends_device_memory;
         const int rc = options_choose_routes(o, sends, host || !sums || net->sums_device_memory, &refused);
         if (rc == 0)

@@ -9,11 +9,12 @@
 
 /* Settles --messages and --allreduce where the options leave them open (options_choose_routes), alike on
  * every rank. The memory of the CPU device is the host's, which the network reaches. A GPU's memory is
- * reached by messages if MPI is CUDA-aware, and by all-reduces and the collectives of shards if NCCL takes
- * them over; this function attaches NCCL (net_nccl_attach), unless they are to be staged, or replicas share
- * in groups. If NCCL fails later, it ends the job by the device's `fail`.
+ * reached by messages if MPI is CUDA-aware, and by collectives if NCCL takes them over; this function
+ * attaches NCCL (net_nccl_attach), unless they are to be staged. If NCCL fails later, it ends the job by the
+ * device's `fail`.
  *
- * Returns 0, or a negative rv_error with a sentence if direct was asked for and cannot be. Collective; after
+ * Returns 0, or a negative rv_error with a sentence if direct was asked for, or is the only way that is built
+ * (ZeRO-2 and 3, spread experts), and cannot be. Collective; after
  * net_mpi_groups and device_open, before anything is allocated. */
 int routes_choose(struct options *options, const struct device *device, struct net *net,
                   struct rv_error_info *err);

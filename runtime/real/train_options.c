@@ -308,16 +308,9 @@ static int resolve_plan(struct train_settings *s, int ranks, struct rv_error_inf
 /* What only the CPU device trains. */
 static int check_gpu_plan(const struct options *o, struct rv_error_info *err)
 {
-        const struct {
-                const char *flag;
-                int value, most; /* that a GPU can have */
-        } limits[] = {
-                {"zero", o->zero, 1}, {"ep", o->ep, 1}, {"cp", o->cp, 1}, {"tp-overlap", o->tp_overlap, 0}};
-        for (size_t i = 0; strcmp(options_device(o), "cuda") == 0 && i < sizeof limits / sizeof *limits; i++)
-                if (limits[i].value > limits[i].most)
-                        return rv_fail(err, RV_ENOTBUILT,
-                                       "--%s %d --device cuda is not built yet; --device cpu is",
-                                       limits[i].flag, limits[i].value);
+        if (strcmp(options_device(o), "cuda") == 0 && o->cp > 1)
+                return rv_fail(err, RV_ENOTBUILT, "--cp %d --device cuda is not built yet; --device cpu is",
+                               o->cp);
         return 0;
 }
 

@@ -331,13 +331,24 @@ void kernels_expert_ends(struct device *device, int32_t *ends, const int32_t *al
                        &(struct kernel_args){.p = {ends, (void *)all_ends}, .ld = {first, experts}});
 }
 
-void kernels_weighted_swiglu_backward(struct device *device, void *dgu, real *dw, const void *dy,
-                                      const void *gu, const real *w, int64_t m, int64_t n)
+void kernels_weighted_swiglu_backward_of(struct device *device, void *dgu, real *dw, const void *dy,
+                                         const void *gu, const real *w, const int32_t *ends, int experts,
+                                         int64_t m, int64_t n)
 {
         kernels_launch(
                 device,
-                (struct kernel){.kind = KERNEL_WEIGHTED_SWIGLU_BACKWARD, .part = PART_INPUT, .m = m, .n = n},
-                &(struct kernel_args){.p = {dgu, dw, (void *)dy, (void *)gu, (void *)w}});
+                (struct kernel){.kind = KERNEL_WEIGHTED_SWIGLU_BACKWARD,
+                                .part = PART_INPUT,
+                                .experts = (short)experts,
+                                .m = m,
+                                .n = n},
+                &(struct kernel_args){.p = {dgu, dw, (void *)dy, (void *)gu, (void *)w, (void *)ends}});
+}
+
+void kernels_weighted_swiglu_backward(struct device *device, void *dgu, real *dw, const void *dy,
+                                      const void *gu, const real *w, int64_t m, int64_t n)
+{
+        kernels_weighted_swiglu_backward_of(device, dgu, dw, dy, gu, w, NULL, 0, m, n);
 }
 
 void kernels_softmax(struct device *device, void *s, int64_t batch, int64_t T, double scale)

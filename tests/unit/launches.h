@@ -108,6 +108,9 @@ void kernels_expert_ends(struct device *, int32_t *ends, const int32_t *all_ends
                          int first, int experts);
 void kernels_weighted_swiglu_backward(struct device *, void *dgu, real *dw, const void *dy, const void *gu,
                                       const real *w, int64_t m, int64_t n);
+void kernels_weighted_swiglu_backward_of(struct device *, void *dgu, real *dw, const void *dy, const void *gu,
+                                         const real *w, const int32_t *ends, int experts, int64_t m,
+                                         int64_t n);
 
 void kernels_softmax(struct device *, void *s, int64_t batch, int64_t T, double scale);
 void kernels_softmax_backward(struct device *, void *dp, const void *p, int64_t batch, int64_t T,

@@ -1600,23 +1600,24 @@ static void add_ends(const struct pair *pair, struct test_case *c, const int32_t
         add(pair, c, TOKENS, EXPERTS, values);
 }
 
-/* Elements are below 1, so that a sum of k products is below k. */
-static void check_grouped(struct pair *pair, const int32_t ends[EXPERTS], int64_t n, int64_t k,
+/* Elements are below 1, so that a sum of k products is below k. There are as many rows as ends say, whatever
+ * m is. */
+static void check_grouped(struct pair *pair, const int32_t ends[EXPERTS], int64_t m, int64_t n, int64_t k,
                           bool transpose, int64_t gap)
 {
-        struct grouped g = {
-                .m = ends[EXPERTS - 1], .n = n, .k = k, .experts = EXPERTS, .transpose_b = transpose};
+        const int64_t rows = ends[EXPERTS - 1];
+        struct grouped g = {.m = m, .n = n, .k = k, .experts = EXPERTS, .transpose_b = transpose};
         g.lda = k + gap;
         g.ldb = (transpose ? k : n) + gap;
         g.ldc = n + gap;
         g.each = (transpose ? n : k) * g.ldb + gap;
         struct test_case c = {.launch = launch_grouped, .context = &g};
-        NAME(&c, "grouped_matmul m %lld n %lld k %lld%s, gaps of %lld", LL(g.m), LL(n), LL(k),
-             transpose ? ", transposed" : "", LL(gap));
-        add_random(pair, &c, TENSOR, g.m * g.lda, 1);
+        NAME(&c, "grouped_matmul m %lld of %lld rows n %lld k %lld%s, gaps of %lld", LL(m), LL(rows), LL(n),
+             LL(k), transpose ? ", transposed" : "", LL(gap));
+        add_random(pair, &c, TENSOR, rows * g.lda, 1);
         add_random(pair, &c, TENSOR, EXPERTS * g.each, 1);
-        double *before = add_random(pair, &c, TENSOR, g.m * g.ldc, 1), *bound = written(&c);
-        for (int64_t i = 0; i < g.m * g.ldc; i++) {
+        double *before = add_random(pair, &c, TENSOR, rows * g.ldc, 1), *bound = written(&c);
+        for (int64_t i = 0; i < rows * g.ldc; i++) {
                 bound[i] = i % g.ldc < n ? (double)((k + 4) * k) * u : 0;
                 if (i % g.ldc < n)
                         before[i] = NAN;
@@ -1655,26 +1656,34 @@ static void products_of_experts_conform(void **state)
         for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
                 for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
                         for (int again = 0; again < AGAIN; again++) { /* aligned in other ways */
-                                const int64_t n = sizes[s][0], k = sizes[s][1], gap = again * 8;
-                                check_grouped(*state, ends[e], n, k, false, gap);
-                                check_grouped(*state, ends[e], n, k, true, gap);
+                                const int64_t n = sizes[s][0], k = sizes[s][1], gap = again * 8,
+                                              rows = ends[e][EXPERTS - 1];
+                                check_grouped(*state, ends[e], rows, n, k, false, gap);
+                                check_grouped(*state, ends[e], again ? 1 : rows + 70, n, k, true, gap);
                                 check_grouped_backward(*state, ends[e], n, k, gap);
                         }
 }
 
 static void launch_weighted(struct device *device, void *p[], const struct test_case *c)
 {
+        const int experts = (int)c->n[2];
         if (c->flag)
-                kernels_weighted_swiglu_backward(device, p[0], p[1], p[2], p[3], p[4], c->n[0], c->n[1]);
+                kernels_weighted_swiglu_backward_of(device, p[0], p[1], p[2], p[3], p[4],
+                                                    experts ? p[5] : NULL, experts, c->n[0], c->n[1]);
         else
-                kernels_weighted_swiglu(device, p[0], p[1], p[2], c->n[0], c->n[1]);
+                kernels_weighted_swiglu_of(device, p[0], p[1], p[2], experts ? p[3] : NULL, experts, c->n[0],
+                                           c->n[1]);
 }
 
-/* Bounds as check_swiglu's, of weights below 1. */
-static void check_weighted_swiglu(struct pair *pair, int64_t m, int64_t n, bool backward)
+/* Bounds as check_swiglu's, of weights below 1. Of so many experts as ends say there are m rows, where
+ * `expected` are. */
+static void check_weighted_swiglu(struct pair *pair, int64_t m, int64_t expected, int experts, int64_t n,
+                                  bool backward)
 {
-        struct test_case c = {.launch = launch_weighted, .n = {m, n}, .flag = backward};
-        NAME(&c, "weighted_swiglu%s m %lld n %lld", backward ? "_backward" : "", LL(m), LL(n));
+        const int32_t ends[EXPERTS] = {(int32_t)(m / 3), (int32_t)(m / 3), (int32_t)(m / 2), (int32_t)m};
+        struct test_case c = {.launch = launch_weighted, .n = {expected, n, experts}, .flag = backward};
+        NAME(&c, "weighted_swiglu%s m %lld of %lld rows n %lld", backward ? "_backward" : "", LL(expected),
+             LL(m), LL(n));
         double *bound = add_output(pair, &c, TENSOR, backward ? 2 * m * n : m * n);
         double *dw = backward ? add_output(pair, &c, REAL, m) : NULL;
         const double *dy = backward ? add_random(pair, &c, TENSOR, m * n, 1) : NULL;
@@ -1692,16 +1701,47 @@ static void check_weighted_swiglu(struct pair *pair, int64_t m, int64_t n, bool 
                 bound[at + n] = fabs(dy[i]) * weight * (each * silu + closed);
                 dw[i / n] += fabs(dy[i]) * up * ((each + (double)n * u) * silu + closed);
         }
+        if (experts)
+                add_ends(pair, &c, ends);
         conforms(pair, &c);
 }
 
 static void weighted_swiglus_conform(void **state)
 {
         for (int s = 0; s < SHAPES; s++)
-                for (int again = 0; again < AGAIN; again++) {
-                        check_weighted_swiglu(*state, shapes[s].m, shapes[s].n, false);
-                        check_weighted_swiglu(*state, shapes[s].m, shapes[s].n, true);
-                }
+                for (int again = 0; again < AGAIN; again++)
+                        for (int backward = 0; backward < 2; backward++) {
+                                const int64_t m = shapes[s].m, n = shapes[s].n;
+                                check_weighted_swiglu(*state, m, m, 0, n, backward);
+                                check_weighted_swiglu(*state, m, again ? 1 : m + 9, EXPERTS, n, backward);
+                        }
+}
+
+static void launch_ends(struct device *device, void *p[], const struct test_case *c)
+{
+        kernels_expert_ends(device, p[0], p[1], (int)c->n[0], (int)c->n[1], (int)c->n[2], (int)c->n[3]);
+}
+
+/* The experts of one rank of several, up to more than a block has threads. */
+static void ends_of_spread_experts_conform(void **state)
+{
+        static const struct {
+                int own, ranks, first, experts;
+        } cases[] = {{1, 1, 0, 1}, {2, 2, 2, 4}, {3, 4, 0, 12}, {32, 8, 224, 256}, {600, 2, 600, 1200}};
+        struct pair *pair = *state;
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                const int experts = cases[i].experts, ranks = cases[i].ranks;
+                struct test_case c = {.launch = launch_ends,
+                                      .n = {cases[i].own, ranks, cases[i].first, experts}};
+                NAME(&c, "expert_ends of %d from %d on of %d, %d ranks", cases[i].own, cases[i].first,
+                     experts, ranks);
+                add_output(pair, &c, TOKENS, cases[i].own);
+                double *all = new_doubles((int64_t)ranks * experts);
+                for (int at = 0, end = 0; at < ranks * experts; at++)
+                        all[at] = end = (at % experts ? end : 0) + at * 7 % 5;
+                add(pair, &c, TOKENS, (int64_t)ranks * experts, all);
+                conforms(pair, &c);
+        }
 }
 
 /* ---- softmax, cross-entropy ---- */
@@ -2592,7 +2632,8 @@ static void use_emulated_plugin(void)
                 cmocka_unit_test(elementwise_kernels_conform), cmocka_unit_test(routes_conform),             \
                 cmocka_unit_test(corrected_and_grouped_routes_conform),                                      \
                 cmocka_unit_test(permutations_conform), cmocka_unit_test(products_of_experts_conform),       \
-                cmocka_unit_test(weighted_swiglus_conform), cmocka_unit_test(softmaxes_conform),             \
+                cmocka_unit_test(weighted_swiglus_conform),                                                  \
+                cmocka_unit_test(ends_of_spread_experts_conform), cmocka_unit_test(softmaxes_conform),       \
                 cmocka_unit_test(cross_entropies_conform), cmocka_unit_test(attention_conforms),             \
                 cmocka_unit_test(attention_backward_conforms), cmocka_unit_test(squared_norms_conform),      \
                 cmocka_unit_test(adamw_conforms)

@@ -46,7 +46,7 @@ static struct rank {
         bool no_gpu;
         int events; /* that have been reached, of those recorded */
         int recorded;
-        char streams[3]; /* whose addresses are its streams */
+        char streams[NET_WORLD]; /* whose addresses are its streams */
         int streams_made;
         int rest_done; /* a token that the rest of the net has to tell, or -1 */
         struct call calls[MAX_CALLS];
@@ -85,7 +85,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
         assert_int_equal(flags, cudaStreamNonBlocking);
-        assert_true(self->streams_made < 3);
+        assert_true(self->streams_made < NET_WORLD);
         *stream = (cudaStream_t)(void *)&self->streams[self->streams_made++];
         return cudaSuccess;
 }
@@ -166,6 +166,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
         return event->place < self->events ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+        return cudaSuccess;
 }
 
 const char *cudaGetErrorString(cudaError_t error)
@@ -271,6 +276,28 @@ ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataTyp
         return ncclSuccess;
 }
 
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+        assert_int_equal(comm->stream, stream_of(stream));
+        note(&(struct call){
+                .what = "send", .comm = comm, .from = from, .count = count, .type = (int)type, .root = peer});
+        return ncclSuccess;
+}
+
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+        assert_int_equal(comm->stream, stream_of(stream));
+        note(&(struct call){.what = "receive",
+                            .comm = comm,
+                            .buffer = to,
+                            .count = count,
+                            .type = (int)type,
+                            .root = peer});
+        return ncclSuccess;
+}
+
 ncclResult_t ncclGroupStart(void)
 {
         note(&(struct call){.what = "together"});
@@ -371,12 +398,11 @@ static void set_ranks(void)
         next_id = next_comm = 0;
         for (int i = 0; i < RANKS; i++) {
                 const int stage = i % PP, replica = i / PP;
-                ranks[i].net = (struct net){.ops = &rest_ops,
-                                            .rank = i,
-                                            .ranks = RANKS,
-                                            .colours = {[NET_EMBEDDING] = stage == 1 ? -1 : replica,
-                                                        [NET_DATA] = stage,
-                                                        [NET_TENSOR] = -1}};
+                ranks[i].net = (struct net){.ops = &rest_ops, .rank = i, .ranks = RANKS};
+                for (int group = 0; group < NET_WORLD; group++)
+                        ranks[i].net.colours[group] = -1;
+                ranks[i].net.colours[NET_EMBEDDING] = stage == 1 ? -1 : replica;
+                ranks[i].net.colours[NET_DATA] = stage;
                 ranks[i].uuid = (char)(i + 1);
                 ranks[i].rest_done = -1;
         }
@@ -495,7 +521,7 @@ static void sums_go_to_nccl_and_scalars_to_the_rest(void **state)
         close_all();
 }
 
-/* What ZeRO-1 reduces and gathers: by one call where parts are equal, else by one for each part. */
+/* What ZeRO reduces and gathers: by one call where parts are equal, else by one for each part. */
 static void parts_go_to_their_members(void **state)
 {
         (void)state;
@@ -578,6 +604,53 @@ static void shards_have_a_group_and_parts_of_their_own(void **state)
                 for (struct net_done done; net->ops->test(net, &done);)
                         ;
         }
+        close_all();
+}
+
+/* Rows of experts, of two blocks for each member: the own ones are copied, and no rows are no message. */
+static void rows_go_to_their_members(void **state)
+{
+        (void)state;
+        enum { ROW = 4, BLOCKS = 2 };
+        char from[40], to[40];
+        static const struct net_rows send[] = {{0, 1}, {1, 2}, {3, 0}, {3, 3}},
+                                     receive[] = {{0, 1}, {1, 2}, {4, 1}, {3, 0}};
+        set_ranks();
+        for (int i = 0; i < RANKS; i++) {
+                ranks[i].net.colours[NET_EMBEDDING] = ranks[i].net.colours[NET_DATA] = -1;
+                ranks[i].net.colours[NET_EXPERTS] = i / 2;
+        }
+        attach_all();
+        self = &ranks[0];
+        struct net *net = &self->net;
+        net->ops->iexchange(net,
+                            &(struct net_exchange){.from = from,
+                                                   .to = to,
+                                                   .row_bytes = ROW,
+                                                   .blocks = BLOCKS,
+                                                   .send = send,
+                                                   .receive = receive},
+                            NET_EXPERTS, 9);
+        const struct call *call = &self->calls[self->count - 6];
+        assert_string_equal(call[0].what, "together");
+        assert_string_equal(call[1].what, "receive");
+        assert_ptr_equal(call[1].buffer, to + (ptrdiff_t)4 * ROW);
+        assert_int_equal(call[1].count, 1 * ROW);
+        assert_string_equal(call[2].what, "send");
+        assert_ptr_equal(call[2].from, from + (ptrdiff_t)3 * ROW);
+        assert_int_equal(call[2].count, 3 * ROW);
+        assert_true(call[1].root == 1 && call[2].root == 1 && call[1].type == ncclChar);
+        assert_string_equal(call[3].what, "together no more");
+        for (int block = 0; block < BLOCKS; block++) {
+                assert_string_equal(call[4 + block].what, "copy");
+                assert_ptr_equal(call[4 + block].from, from + send[block].at * ROW);
+                assert_ptr_equal(call[4 + block].buffer, to + receive[block].at * ROW);
+                assert_int_equal(call[4 + block].count, send[block].rows * ROW);
+        }
+        self->events = self->recorded;
+        struct net_done done;
+        assert_int_equal(net->ops->test(net, &done), 1);
+        assert_int_equal(done.token, 9);
         close_all();
 }
 
@@ -669,6 +742,7 @@ int main(void)
                 cmocka_unit_test(each_rank_joins_its_replicas_and_then_the_other_end),
                 cmocka_unit_test(parts_go_to_their_members),
                 cmocka_unit_test(shards_have_a_group_and_parts_of_their_own),
+                cmocka_unit_test(rows_go_to_their_members),
                 cmocka_unit_test(sums_go_to_nccl_and_scalars_to_the_rest),
                 cmocka_unit_test(tokens_come_back_when_their_events_are_reached),
                 cmocka_unit_test(ranks_that_share_a_gpu_are_left_to_the_rest),

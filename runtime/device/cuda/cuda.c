@@ -47,6 +47,7 @@ static cuda_launch_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_SQUARED_RELU_BACKWARD] = cuda_squared_relu_backward,
         [KERNEL_ROUTE] = cuda_route,
         [KERNEL_ROUTE_BACKWARD] = cuda_route_backward,
+        [KERNEL_EXPERT_ENDS] = cuda_expert_ends,
         [KERNEL_PERMUTE] = cuda_permute,
         [KERNEL_UNPERMUTE] = cuda_unpermute,
         [KERNEL_GROUPED_MATMUL] = cuda_grouped_matmul,

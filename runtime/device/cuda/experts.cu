@@ -478,6 +478,30 @@ static cudaError_t unpermute(cudaStream_t stream, const struct kernel *kernel, c
                                   : launch_unpermute<T, 1, false>(stream, kernel, args);
 }
 
+/* Of E experts `own` from `first` on: their rows are all rows of every rank up to theirs, but for those of
+ * the experts before. */
+static __global__ void expert_ends(int32_t *ends, const int32_t *all_ends, int own, int ranks, int first,
+                                   int E)
+{
+        for (int i = (int)(threadIdx.y * WARP + threadIdx.x); i < own; i += WARP * WARPS) {
+                int32_t end = 0;
+                for (int of = 0; of < ranks; of++) {
+                        const int32_t *of_rank = all_ends + (ptrdiff_t)of * E + first;
+                        end += of_rank[i] - (first > 0 ? of_rank[-1] : 0);
+                }
+                ends[i] = end;
+        }
+}
+
+cudaError_t cuda_expert_ends(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
+                             const struct cuda_work *)
+{
+        CUDA_LAUNCH(expert_ends, dim3(1), dim3(WARP, WARPS), 0, stream, (int32_t *)args->p[0],
+                    (const int32_t *)args->p[1], (int)kernel->m, (int)kernel->k, (int)args->ld[0],
+                    (int)args->ld[1]);
+        return cudaGetLastError();
+}
+
 cudaError_t cuda_permute(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                          const struct cuda_work *)
 {

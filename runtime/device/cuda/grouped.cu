@@ -1,6 +1,7 @@
 /* Products of experts: each expert's rows with its own matrix, and the gradients of those matrices. Where an
- * expert's rows end is in device memory and not known to the host, so the grid has as many tiles as there can
- * be, and a block finds out which expert's tile it has; those that are too many end at once.
+ * expert's rows end is in device memory and not known to the host, so the grid has as many tiles as there are
+ * if rows are as many as expected, and a block finds out which expert's tile it has; those that are too many
+ * end at once. Of experts that are spread over ranks there may be more rows: blocks then have several tiles.
  *
  * A block owns a tile of c and steps over the inner dimension, parts of both operands in shared memory: in 16
  * bits by tensor cores, the next parts arriving while these are multiplied; in fp32 by ordinary arithmetic.
@@ -40,22 +41,23 @@ static __device__ __forceinline__ int begin_of(const int32_t *ends, int expert)
         return expert > 0 ? ends[expert - 1] : 0;
 }
 
-/* False: there is nothing for this block. Experts' tiles of rows follow each other in the grid. */
+/* Of the tile of rows `at`; false: there is none. Experts' tiles follow each other. */
 template <enum form form, int tile, typename T>
-static __device__ __forceinline__ bool find_place(struct block_place *p, const struct grouped<T> &of)
+static __device__ __forceinline__ bool find_place(struct block_place *p, const struct grouped<T> &of,
+                                                  int64_t at)
 {
         p->column = (int64_t)blockIdx.y * tile;
         if (form == BACKWARD) {
                 p->expert = (int)blockIdx.z;
-                p->first = (int64_t)blockIdx.x * tile;
+                p->first = at * tile;
                 p->end = of.m;
                 p->inner = begin_of(of.ends, p->expert);
                 p->inner_end = of.ends[p->expert];
-                return p->inner < p->inner_end;
+                return p->first < p->end && p->inner < p->inner_end;
         }
         p->inner = 0;
         p->inner_end = of.k;
-        int64_t before = blockIdx.x; /* tiles, of this expert and later ones */
+        int64_t before = at; /* tiles, of this expert and later ones */
         for (p->expert = 0; p->expert < of.experts; p->expert++) {
                 const int begin = begin_of(of.ends, p->expert);
                 const int64_t tiles = (of.ends[p->expert] - begin + tile - 1) / tile;
@@ -129,12 +131,9 @@ static __device__ __forceinline__ void load_part(part to, const struct operand<f
 }
 
 template <enum form form>
-static __global__ void __launch_bounds__(THREADS) grouped_fp32(struct grouped<float> of)
+static __device__ __forceinline__ void multiply_tile(const struct grouped<float> &of,
+                                                     const struct block_place &p, part left, part right)
 {
-        __shared__ part left, right;
-        struct block_place p;
-        if (!find_place<form, TILE>(&p, of))
-                return;
         const int row = (int)threadIdx.x / SIDE * EACH, column = (int)threadIdx.x % SIDE;
         float sums[EACH][EACH] = {};
         for (int64_t inner = p.inner; inner < p.inner_end; inner += STEP) {
@@ -156,6 +155,15 @@ static __global__ void __launch_bounds__(THREADS) grouped_fp32(struct grouped<fl
 #pragma unroll
                 for (int c = 0; c < EACH; c++)
                         store_sum<form>(of, p, p.first + row + r, p.column + column + SIDE * c, sums[r][c]);
+}
+
+template <enum form form>
+static __global__ void __launch_bounds__(THREADS) grouped_fp32(struct grouped<float> of)
+{
+        __shared__ part left, right;
+        struct block_place p;
+        for (int64_t at = blockIdx.x; find_place<form, TILE>(&p, of, at); at += gridDim.x)
+                multiply_tile<form>(of, p, left, right);
 }
 
 /* ---- 16 bits ---- */
@@ -272,13 +280,13 @@ static __device__ __forceinline__ void add_step(float sums[STRIPS][BLOCKS][4], c
         }
 }
 
-template <typename T, enum form form>
-static __global__ void __launch_bounds__(MMA_THREADS) grouped_mma(struct grouped<T> of)
+/* Of two steps, both operands. */
+typedef unsigned char parts[2][2][PART_BYTES];
+
+template <enum form form, typename T>
+static __device__ __forceinline__ void multiply_tile(const struct grouped<T> &of, const struct block_place &p,
+                                                     parts shared)
 {
-        __shared__ __align__(16) unsigned char shared[2][2][PART_BYTES]; /* of two steps, both operands */
-        struct block_place p;
-        if (!find_place<form, MMA_TILE>(&p, of))
-                return;
         const struct operand<T> left = left_of(of, p), right = right_of<form>(of, p);
         const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
         const int row = warp / WARPS_ACROSS * 16 * STRIPS, column = warp % WARPS_ACROSS * 8 * BLOCKS;
@@ -309,9 +317,18 @@ static __global__ void __launch_bounds__(MMA_THREADS) grouped_mma(struct grouped
                                                 sums[s][c][i]);
 }
 
+template <typename T, enum form form>
+static __global__ void __launch_bounds__(MMA_THREADS) grouped_mma(struct grouped<T> of)
+{
+        __shared__ __align__(16) parts shared;
+        struct block_place p;
+        for (int64_t at = blockIdx.x; find_place<form, MMA_TILE>(&p, of, at); at += gridDim.x)
+                multiply_tile<form>(of, p, shared);
+}
+
 /* ---- launches ---- */
 
-/* As many tiles of rows as there can be: each expert's last one may be cut off. */
+/* As many tiles of rows as m can need: each expert's last one may be cut off. */
 template <enum form form, typename T> static dim3 grid_of(const struct grouped<T> &of, int tile)
 {
         const int64_t down = ceil_div(of.m, tile), across = ceil_div(of.n, tile);

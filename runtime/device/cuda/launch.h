@@ -52,7 +52,7 @@ cuda_launch_fn cuda_latent_qkv, cuda_latent_qkv_backward;
 /* swiglu.cu */
 cuda_launch_fn cuda_swiglu, cuda_swiglu_backward, cuda_weighted_swiglu, cuda_weighted_swiglu_backward;
 /* experts.cu */
-cuda_launch_fn cuda_route, cuda_route_backward, cuda_permute, cuda_unpermute;
+cuda_launch_fn cuda_route, cuda_route_backward, cuda_expert_ends, cuda_permute, cuda_unpermute;
 /* grouped.cu */
 cuda_launch_fn cuda_grouped_matmul, cuda_grouped_matmul_backward;
 /* softmax.cu */

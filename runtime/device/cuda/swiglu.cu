@@ -20,6 +20,8 @@ template <typename T> struct swiglu_operands {
         int64_t m, n;
         const float *w;
         float *dw;
+        const int32_t *ends; /* [experts] */
+        int experts;         /* 0: there are m rows */
 };
 
 /* 1 / (1 + e^-g) is quotient(1, 1 + this). The bound keeps it and 1 + it finite; NaN comes back through g. */
@@ -66,6 +68,12 @@ static __device__ __forceinline__ float store_backward(T *dgate, T *dup, const p
         return dw;
 }
 
+/* Those that there are, which may be more than m: the grid goes on until none is left. */
+template <typename T> static __device__ __forceinline__ int64_t rows_of(const struct swiglu_operands<T> &of)
+{
+        return of.experts > 0 ? of.ends[of.experts - 1] : of.m;
+}
+
 template <typename T, int W, bool backward, bool weighted>
 static __global__ void __launch_bounds__(WARP *WARPS) swiglu_rows(struct swiglu_operands<T> of)
 {
@@ -74,11 +82,12 @@ static __global__ void __launch_bounds__(WARP *WARPS) swiglu_rows(struct swiglu_
         if (column >= of.n)
                 return;
         const int64_t stride = (int64_t)gridDim.y * WARPS;
-        for (int64_t row = (int64_t)blockIdx.y * WARPS + threadIdx.y; row < of.m; row += rows * stride) {
+        const int64_t m = rows_of(of);
+        for (int64_t row = (int64_t)blockIdx.y * WARPS + threadIdx.y; row < m; row += rows * stride) {
                 pack<T, W> gate[rows], up[rows], dy[rows];
 #pragma unroll
                 for (int r = 0; r < rows; r++) {
-                        if (row + r * stride >= of.m)
+                        if (row + r * stride >= m)
                                 continue;
                         const int64_t at = (row + r * stride) * of.n + column, wide = 2 * at - column;
                         gate[r] = load<W>(of.gu + wide);
@@ -88,7 +97,7 @@ static __global__ void __launch_bounds__(WARP *WARPS) swiglu_rows(struct swiglu_
                 }
 #pragma unroll
                 for (int r = 0; r < rows; r++) {
-                        if (row + r * stride >= of.m)
+                        if (row + r * stride >= m)
                                 continue;
                         const int64_t at = (row + r * stride) * of.n + column, wide = 2 * at - column;
                         if constexpr (backward)
@@ -107,7 +116,8 @@ static __global__ void __launch_bounds__(WEIGHTED_THREADS)
         weighted_swiglu_gradients(struct swiglu_operands<T> of)
 {
         __shared__ float shared[WARP];
-        for (int64_t row = blockIdx.x; row < of.m; row += gridDim.x) {
+        const int64_t m = rows_of(of);
+        for (int64_t row = blockIdx.x; row < m; row += gridDim.x) {
                 const T *gate = of.gu + row * 2 * of.n, *dy = of.dy + row * of.n;
                 T *dgate = of.dgu + row * 2 * of.n;
                 const float weight = of.w[row];
@@ -165,7 +175,7 @@ template <typename T>
 static cudaError_t swiglu(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args)
 {
         return launch_swiglu<T, false>(stream, {(T *)args->p[0], (const T *)args->p[1], NULL, NULL, kernel->m,
-                                                kernel->n, NULL, NULL});
+                                                kernel->n, NULL, NULL, NULL, 0});
 }
 
 template <typename T>
@@ -173,7 +183,7 @@ static cudaError_t swiglu_backward(cudaStream_t stream, const struct kernel *ker
                                    const struct kernel_args *args)
 {
         return launch_swiglu<T, true>(stream, {NULL, (const T *)args->p[2], (const T *)args->p[1],
-                                               (T *)args->p[0], kernel->m, kernel->n, NULL, NULL});
+                                               (T *)args->p[0], kernel->m, kernel->n, NULL, NULL, NULL, 0});
 }
 
 template <typename T>
@@ -181,7 +191,8 @@ static cudaError_t weighted_swiglu(cudaStream_t stream, const struct kernel *ker
                                    const struct kernel_args *args)
 {
         return launch_swiglu<T, false>(stream, {(T *)args->p[0], (const T *)args->p[1], NULL, NULL, kernel->m,
-                                                kernel->n, (const float *)args->p[2], NULL});
+                                                kernel->n, (const float *)args->p[2], NULL,
+                                                (const int32_t *)args->p[3], kernel->experts});
 }
 
 template <typename T>
@@ -190,7 +201,8 @@ static cudaError_t weighted_swiglu_backward(cudaStream_t stream, const struct ke
 {
         return launch_swiglu<T, true>(stream,
                                       {NULL, (const T *)args->p[3], (const T *)args->p[2], (T *)args->p[0],
-                                       kernel->m, kernel->n, (const float *)args->p[4], (float *)args->p[1]});
+                                       kernel->m, kernel->n, (const float *)args->p[4], (float *)args->p[1],
+                                       (const int32_t *)args->p[5], kernel->experts});
 }
 
 cudaError_t cuda_swiglu(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,

@@ -1,5 +1,6 @@
-/* The plugin: a net whose all-reduces of gradients, with ZeRO-1 their halves, and the collectives of shards
- * are NCCL's. Everything else is left to the net that it takes them from.
+/* The plugin: a net whose collectives of all groups but the whole world are NCCL's: sums of gradients, with
+ * ZeRO their halves, and what shards and ranks with parts of sequences exchange in a pass. Everything else is
+ * left to the net that it takes them from.
  *
  * Collectives of a group run on a stream of its own, in the order in which they are posted, which is the same
  * on all ranks of the group. The core posts one when its data are there and uses them when it is told of the
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUMMED_GROUPS = 3 }; /* NET_EMBEDDING, NET_DATA and NET_TENSOR */
+enum { GROUPS = NET_WORLD }; /* all groups before it */
 
 struct net_nccl {
         struct net_ops ops; /* first: a net's ops lead here */
@@ -22,18 +23,18 @@ struct net_nccl {
         void (*fail)(void *context, const char *sentence);
         void *fail_context;
         /* NULL: this rank is in no such group, or alone in it. Members and which of them this one is. */
-        ncclComm_t comms[SUMMED_GROUPS];
-        int sizes[SUMMED_GROUPS], indices[SUMMED_GROUPS];
-        cudaStream_t streams[SUMMED_GROUPS];
+        ncclComm_t comms[GROUPS];
+        int sizes[GROUPS], indices[GROUPS];
+        cudaStream_t streams[GROUPS];
         struct cuda_events events;
-        struct cuda_queue pending[SUMMED_GROUPS]; /* collectives that nobody was told of yet */
+        struct cuda_queue pending[GROUPS]; /* collectives that nobody was told of yet */
 };
 
 /* What every rank knows of every other. */
 struct seat {
         int usable; /* its GPU answers */
         char uuid[16];
-        int colours[SUMMED_GROUPS];
+        int colours[GROUPS];
 };
 
 static struct net_nccl *nccl_of(struct net *net)
@@ -74,6 +75,8 @@ static ncclDataType_t nccl_type(enum net_type type)
                 return ncclBfloat16;
         case NET_DOUBLE:
                 return ncclFloat64;
+        case NET_INT32:
+                return ncclInt32;
         default:
                 assert(type == NET_FLOAT);
                 return ncclFloat32;
@@ -90,16 +93,16 @@ static void await(struct net_nccl *nccl, enum net_group group, int token)
 }
 
 /* Scalars, which are in host memory, are left to the rest. */
-static bool is_summed(enum net_group group)
+static bool is_ours(enum net_group group)
 {
-        return (int)group < SUMMED_GROUPS;
+        return (int)group < GROUPS;
 }
 
 static void nccl_iallreduce(struct net *net, void *buffer, int64_t elements, enum net_type type,
                             enum net_group group, int token)
 {
         struct net_nccl *nccl = nccl_of(net);
-        if (!is_summed(group)) {
+        if (!is_ours(group)) {
                 nccl->rest->iallreduce(net, buffer, elements, type, group, token);
                 return;
         }
@@ -113,7 +116,7 @@ static void nccl_iallreduce(struct net *net, void *buffer, int64_t elements, enu
 
 static size_t bytes_of(enum net_type type)
 {
-        return type == NET_DOUBLE ? 8 : type == NET_FLOAT ? 4 : 2;
+        return type == NET_DOUBLE ? 8 : type == NET_FLOAT || type == NET_INT32 ? 4 : 2;
 }
 
 /* A member's part of a buffer (net.h), which the last ones may have less of, or nothing. */
@@ -196,7 +199,7 @@ static void nccl_ireduce_scatter(struct net *net, void *buffer, void *own, int64
                                  enum net_type type, enum net_group group, int token)
 {
         struct net_nccl *nccl = nccl_of(net);
-        if (!is_summed(group)) {
+        if (!is_ours(group)) {
                 nccl->rest->ireduce_scatter(net, buffer, own, elements, type, group, token);
                 return;
         }
@@ -214,7 +217,7 @@ static void nccl_iall_gather(struct net *net, void *buffer, const void *own, int
                              enum net_type type, enum net_group group, int token)
 {
         struct net_nccl *nccl = nccl_of(net);
-        if (!is_summed(group)) {
+        if (!is_ours(group)) {
                 nccl->rest->iall_gather(net, buffer, own, elements, type, group, token);
                 return;
         }
@@ -223,10 +226,59 @@ static void nccl_iall_gather(struct net *net, void *buffer, const void *own, int
         await(nccl, group, token);
 }
 
+/* Block by block; what a member has for itself is a copy. */
+static void exchange_blocks(struct net_nccl *nccl, const struct net_exchange *x, enum net_group group)
+{
+        const int members = nccl->sizes[group], own = nccl->indices[group];
+        ncclComm_t comm = nccl->comms[group];
+        cudaStream_t stream = nccl->streams[group];
+        check_nccl(nccl, ncclGroupStart(), "ncclGroupStart");
+        for (int i = 0; i < members * x->blocks; i++) {
+                const struct net_rows send = x->send[i], receive = x->receive[i];
+                const char *from = (const char *)x->from + send.at * x->row_bytes;
+                char *to = (char *)x->to + receive.at * x->row_bytes;
+                const int member = i / x->blocks;
+                if (member == own)
+                        continue;
+                if (send.rows)
+                        check_nccl(nccl,
+                                   ncclSend(from, (size_t)(send.rows * x->row_bytes), ncclChar, member, comm,
+                                            stream),
+                                   "ncclSend");
+                if (receive.rows)
+                        check_nccl(nccl,
+                                   ncclRecv(to, (size_t)(receive.rows * x->row_bytes), ncclChar, member, comm,
+                                            stream),
+                                   "ncclRecv");
+        }
+        check_nccl(nccl, ncclGroupEnd(), "ncclGroupEnd");
+        for (int i = own * x->blocks; i < (own + 1) * x->blocks; i++)
+                if (x->send[i].rows)
+                        check_cuda(nccl,
+                                   cudaMemcpyAsync((char *)x->to + x->receive[i].at * x->row_bytes,
+                                                   (const char *)x->from + x->send[i].at * x->row_bytes,
+                                                   (size_t)(x->send[i].rows * x->row_bytes),
+                                                   cudaMemcpyDeviceToDevice, stream),
+                                   "a copy of rows");
+}
+
+static void nccl_iexchange(struct net *net, const struct net_exchange *exchange, enum net_group group,
+                           int token)
+{
+        struct net_nccl *nccl = nccl_of(net);
+        if (!is_ours(group)) {
+                nccl->rest->iexchange(net, exchange, group, token);
+                return;
+        }
+        if (nccl->comms[group])
+                exchange_blocks(nccl, exchange, group);
+        await(nccl, group, token);
+}
+
 /* An all-reduce whose other end has failed would never end: NCCL notes why. */
 static void check_comms(const struct net_nccl *nccl)
 {
-        for (int i = 0; i < SUMMED_GROUPS; i++) {
+        for (int i = 0; i < GROUPS; i++) {
                 ncclResult_t status = ncclSuccess;
                 if (!nccl->comms[i])
                         continue;
@@ -249,7 +301,9 @@ static bool is_over(struct net_nccl *nccl, int group, struct net_done *done)
                 cuda_queue_pop(&nccl->pending[group]);
                 return true;
         }
-        if (status != cudaErrorNotReady)
+        if (status == cudaErrorNotReady)
+                (void)cudaGetLastError(); /* else the next launch would be told */
+        else
                 check_cuda(nccl, status, "one under way");
         check_comms(nccl);
         return false;
@@ -258,7 +312,7 @@ static bool is_over(struct net_nccl *nccl, int group, struct net_done *done)
 static int nccl_test(struct net *net, struct net_done *done)
 {
         struct net_nccl *nccl = nccl_of(net);
-        for (int group = 0; group < SUMMED_GROUPS; group++)
+        for (int group = 0; group < GROUPS; group++)
                 if (is_over(nccl, group, done))
                         return 1;
         return nccl->rest->test(net, done);
@@ -267,7 +321,7 @@ static int nccl_test(struct net *net, struct net_done *done)
 static bool nccl_pending(struct net *net)
 {
         struct net_nccl *nccl = nccl_of(net);
-        for (int group = 0; group < SUMMED_GROUPS; group++)
+        for (int group = 0; group < GROUPS; group++)
                 if (cuda_queue_oldest(&nccl->pending[group]))
                         return true;
         return nccl->rest->pending(net);
@@ -276,11 +330,11 @@ static bool nccl_pending(struct net *net)
 static void nccl_close(struct net *net)
 {
         struct net_nccl *nccl = nccl_of(net);
-        for (int i = 0; i < SUMMED_GROUPS; i++)
+        for (int i = 0; i < GROUPS; i++)
                 if (nccl->comms[i])
                         ncclCommDestroy(nccl->comms[i]);
         cuda_events_free(&nccl->events);
-        for (int i = 0; i < SUMMED_GROUPS; i++) {
+        for (int i = 0; i < GROUPS; i++) {
                 assert(nccl->pending[i].count == 0);
                 cuda_queue_free(&nccl->pending[i]);
                 cudaStreamDestroy(nccl->streams[i]);
@@ -301,11 +355,9 @@ static void exchange(struct net *net, const void *mine, size_t bytes, void *all)
 
 static struct seat own_seat(const struct net *net, const struct net_nccl_request *request)
 {
-        struct seat seat = {.colours = {
-                                    [NET_EMBEDDING] = net->colours[NET_EMBEDDING],
-                                    [NET_DATA] = net->colours[NET_DATA],
-                                    [NET_TENSOR] = net->colours[NET_TENSOR],
-                            }};
+        struct seat seat = {0};
+        for (int group = 0; group < GROUPS; group++)
+                seat.colours[group] = net->colours[group];
         struct cudaDeviceProp properties;
         seat.usable = cudaSetDevice(request->gpu) == cudaSuccess &&
                       cudaGetDeviceProperties(&properties, request->gpu) == cudaSuccess;
@@ -372,19 +424,17 @@ static void warm_up(struct net_nccl *nccl, enum net_group group)
  * meet, and every rank joins them in the same order, so that no two wait for each other. */
 static void join(struct net *net, struct net_nccl *nccl, const struct seat *seats)
 {
-        typedef ncclUniqueId ids[SUMMED_GROUPS];
-        static const int order[SUMMED_GROUPS] = {NET_TENSOR, NET_DATA, NET_EMBEDDING};
+        typedef ncclUniqueId ids[GROUPS];
         ids mine = {0}, *all = calloc((size_t)net->ranks, sizeof *all);
         if (!all)
                 nccl->fail(nccl->fail_context, "no host memory for the ids of NCCL's groups");
-        for (int group = 0; group < SUMMED_GROUPS; group++) {
+        for (int group = 0; group < GROUPS; group++) {
                 const struct circle circle = circle_of(seats, net, group);
                 if (circle.size > 1 && circle.index == 0)
                         check_nccl(nccl, ncclGetUniqueId(&mine[group]), "ncclGetUniqueId");
         }
         exchange(net, mine, sizeof mine, all);
-        for (int i = 0; i < SUMMED_GROUPS; i++) {
-                const int group = order[i];
+        for (int group = GROUPS - 1; group >= 0; group--) {
                 const struct circle circle = circle_of(seats, net, group);
                 nccl->sizes[group] = circle.size;
                 nccl->indices[group] = circle.index;
@@ -413,11 +463,12 @@ static void take_over(struct net *net, const struct net_nccl_request *request, c
         nccl->ops.iallreduce = nccl_iallreduce;
         nccl->ops.ireduce_scatter = nccl_ireduce_scatter;
         nccl->ops.iall_gather = nccl_iall_gather;
+        nccl->ops.iexchange = nccl_iexchange;
         nccl->ops.test = nccl_test;
         nccl->ops.pending = nccl_pending;
         nccl->ops.close = nccl_close;
         nccl->events.flags = cudaEventDisableTiming;
-        for (int i = 0; i < SUMMED_GROUPS; i++)
+        for (int i = 0; i < GROUPS; i++)
                 check_cuda(nccl, cudaStreamCreateWithFlags(&nccl->streams[i], cudaStreamNonBlocking),
                            "its stream");
         join(net, nccl, seats);

@@ -1,6 +1,7 @@
-/* Collectives of gradients, weights, shards and parts of sequences in GPU memory by NCCL, which a net of MPI
- * hands over to it. Without this, such sums are staged through host memory. NCCL's half is a plugin,
- * net_nccl.so (runtime/net/nccl), so that the program also runs where NCCL is not installed. */
+/* Collectives of gradients, weights, shards and spread experts in GPU memory by NCCL, which a net of MPI
+ * hands over to it. Without this, sums are staged through host memory, or the plan is refused
+ * (real/routes.h). NCCL's half is a plugin, net_nccl.so (runtime/net/nccl), so that the program also runs
+ * where NCCL is not installed. */
 #ifndef RANVIER_RUNTIME_NET_NCCL_H
 #define RANVIER_RUNTIME_NET_NCCL_H
 

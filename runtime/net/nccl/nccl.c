@@ -1,5 +1,5 @@
 /* The plugin: a net whose collectives of all groups but the whole world are NCCL's: sums of gradients, with
- * ZeRO their halves, and what shards and ranks with parts of sequences exchange in a pass. Everything else is
+ * ZeRO their halves, and what shards and the ranks of spread experts exchange in a pass. Everything else is
  * left to the net that it takes them from.
  *
  * Collectives of a group run on a stream of its own, in the order in which they are posted, which is the same

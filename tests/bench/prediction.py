@@ -4,7 +4,8 @@ seen) and predicts each with the profile. Three passes over all of them in turn,
 all; of each configuration's runs the one of the median time is compared. Exit status 1 if an error of the time per batch is above what the suite allows (see SUITES), or if a byte of memory
 differs.
 
-    tests/bench/prediction.py [--suite fp32|offload|plans|crowded|llama|families|untimed] [--out FOLDER] [--steps K] [--quick]
+    tests/bench/prediction.py [--suite fp32|offload|plans|crowded|llama|families|untimed] [--out FOLDER] [--steps K]
+                              [--quick] [--again]
     (make bench-prediction, bench-prediction-offload, bench-prediction-plans, bench-prediction-llama,
     bench-prediction-families, bench-prediction-untimed)
 
@@ -148,8 +149,12 @@ def calibrate(folder, profile, suite, quick):
     print(out, flush=True)
 
 
+def report_of(folder, name, part):
+    return os.path.join(folder, f"{name}-measured-{part}.json")
+
+
 def train(folder, data, name, plan, model, ranks, steps, part):
-    report = os.path.join(folder, f"{name}-measured-{part}.json")
+    report = report_of(folder, name, part)
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     bound = ["--bind-to", "core"] if ranks <= 2 else ["--oversubscribe", "--bind-to", "none"]
     command = ["mpirun", "-n", str(ranks), *bound, os.path.join(ranvier.BIN, "ranvier"), "train", model,
@@ -205,17 +210,20 @@ def main():
     parser.add_argument("--out", help="default: build/bench/prediction or build/bench/prediction-SUITE")
     parser.add_argument("--steps", type=int, default=9, help="batches of each run; the first two are not counted")
     parser.add_argument("--quick", action="store_true", help="calibrate --quick, and each configuration once")
+    parser.add_argument("--again", action="store_true", help="predict again what an earlier run measured, from its profile")
     arguments = parser.parse_args()
     suite, steps = arguments.suite, arguments.steps
     folder = os.path.abspath(arguments.out or "build/bench/prediction" + ("" if suite == "fp32" else "-" + suite))
     os.makedirs(folder, exist_ok=True)
     data, profile = os.path.join(folder, "text.txt"), os.path.join(folder, "profile.json")
     text.write(data, 200000)
-    calibrate(folder, profile, suite, arguments.quick)
+    if not arguments.again:
+        calibrate(folder, profile, suite, arguments.quick)
     measured = {}
     for part in (1,) if arguments.quick else (1, 2, 3):
         for name, plan, model, ranks in configurations(suite, folder):
-            measured.setdefault(name, []).append(train(folder, data, name, plan, model, ranks, steps, part))
+            measured.setdefault(name, []).append(report_of(folder, name, part) if arguments.again else
+                                                 train(folder, data, name, plan, model, ranks, steps, part))
     spread = []
     for reports in measured.values():
         seconds = [batch_seconds(path) for path in reports]

@@ -91,9 +91,8 @@ struct nn_stage {
          * messages that are staged. If they are not, the entries are NULL. */
         void **host_outputs, **host_inputs, **host_gradient_buffers;
         void *host_gradients; /* in host memory, for staged all-reduces: see nn_host_gradients */
-        int32_t *
-                host_ends; /* in host memory, of spread experts: room for nn_collective's all_ends; or NULL */
-        void *host_shards; /* in host memory, for staged collectives of shards; NULL: they are not */
+        int32_t *host_ends;   /* likewise, of spread experts: room for nn_collective's all_ends; or NULL */
+        void *host_shards;    /* in host memory, for staged collectives of shards; NULL: they are not */
         /* The inputs, on the first stage, and the targets, on the last, of all micro-batches of this
          * replica's batch: (micro_batches, B, T), on the device and on the host. NULL on other stages. The
          * caller fills host_tokens and host_targets, and nn_load copies them to the device. */

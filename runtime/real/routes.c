@@ -15,10 +15,9 @@ static int check_direct(const struct options *o, const struct plan *plan, const 
         if (o->allreduce == ROUTE_STAGED)
                 return rv_fail(err, RV_ENOTBUILT,
                                "--%s %d on GPUs goes over NCCL alone: through host memory, as --allreduce "
-                               "staged has "
-                               "it, is not built yet",
+                               "staged has it, is not built yet",
                                flag, value);
-        return rv_fail(err, RV_ENOTBUILT, "--%s %d on GPUs goes over NCCL: %.300s", flag, value,
+        return rv_fail(err, RV_ENOTBUILT, "--%s %d on GPUs goes over NCCL alone (%.300s)", flag, value,
                        why->sentence);
 }
 

@@ -536,6 +536,25 @@ static int fill_matrix(struct device *device, void *matrix, const struct kernel 
         return RV_OK;
 }
 
+int bench_matrices(struct device *device, const struct kernel *kernel, void *matrices[3],
+                   struct rv_error_info *err)
+{
+        const int64_t bytes = memory_aligned(kernel->m * kernel->n *
+                                             (kernel->dtype != DTYPE_FP32 ? 2 : (int64_t)sizeof(real)));
+        const int64_t reserved[MEMORY_SPACES] = {[MEMORY_DEVICE] = 3 * bytes};
+        if (device_reserve(device, reserved, err) != RV_OK)
+                return err->code;
+        device->dtype = (enum dtype)kernel->dtype;
+        for (int i = 0; i < 3; i++) {
+                matrices[i] = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, bytes);
+                if (!matrices[i])
+                        return rv_fail(err, RV_ESYSTEM, "no memory for matrices of %lld x %lld",
+                                       (long long)kernel->m, (long long)kernel->n);
+        }
+        const int rc = fill_matrix(device, matrices[0], kernel, err);
+        return rc == RV_OK ? fill_matrix(device, matrices[1], kernel, err) : rc;
+}
+
 static void close_product(struct product *product)
 {
         if (product->bench.device)
@@ -547,24 +566,14 @@ static int open_product(struct product *product, const struct request *request, 
                         struct rv_error_info *err)
 {
         const struct kernel kernel = bench_peak_kernel(request, size);
-        const int64_t bytes = memory_aligned(kernel.m * kernel.n *
-                                             (kernel.dtype != DTYPE_FP32 ? 2 : (int64_t)sizeof(real)));
-        const int64_t reserved[MEMORY_SPACES] = {[MEMORY_DEVICE] = 3 * bytes};
         struct device *device = bench_device(request, false, err);
         *product =
                 (struct product){.bench = {.device = device, .log_capacity = max_launches}, .kernel = kernel};
-        if (!device || device_reserve(device, reserved, err) != RV_OK)
+        if (!device || bench_matrices(device, &kernel, product->matrices, err) != RV_OK)
                 return err->code;
-        device->dtype = (enum dtype)kernel.dtype;
         product->bench.log = malloc((size_t)max_launches * sizeof *product->bench.log);
-        for (int i = 0; i < 3; i++) {
-                product->matrices[i] = device->ops->alloc(device, MEMORY_DEVICE, MEMORY_WORKSPACE, bytes);
-                if (!product->matrices[i] || !product->bench.log)
-                        return rv_fail(err, RV_ESYSTEM, "no memory for matrices of %d x %d", size, size);
-        }
-        if (fill_matrix(device, product->matrices[0], &kernel, err) != RV_OK ||
-            fill_matrix(device, product->matrices[1], &kernel, err) != RV_OK)
-                return err->code;
+        if (!product->bench.log)
+                return rv_fail(err, RV_ESYSTEM, "no memory to record %d kernels", max_launches);
         device->recorder = record_kernel;
         device->recorder_context = &product->bench;
         return RV_OK;

@@ -58,6 +58,11 @@ int bench_peak_size(const struct request *request, struct net *net, struct rv_er
 int bench_peak(const struct request *request, struct net *net, int size, int repetitions,
                struct samples *samples, struct rv_error_info *err);
 
+/* Allocates a square product's matrices a, b and c on a device that nothing was reserved on, whose dtype
+ * becomes the kernel's; a and b are random numbers. Returns RV_OK or an error with a sentence. */
+int bench_matrices(struct device *device, const struct kernel *kernel, void *matrices[3],
+                   struct rv_error_info *err);
+
 /* Keep the compute lane busy without waiting: the caller calls bench_feed again and again while it polls for
  * something else, then bench_drain, which waits until the lane is idle. */
 void bench_feed(struct bench *bench);

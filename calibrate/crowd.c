@@ -48,25 +48,9 @@ struct worker {
 
 static int open_worker(struct worker *worker, struct rv_error_info *err)
 {
-        const int64_t bytes = memory_aligned(SIZE * SIZE * (int64_t)sizeof(real));
-        const int64_t reserved[MEMORY_SPACES] = {[MEMORY_DEVICE] = 3 * bytes};
+        const struct kernel kernel = {.kind = KERNEL_MATMUL, .batch = 1, .m = SIZE, .n = SIZE, .k = SIZE};
         worker->device = bench_device(worker->request, false, err);
-        if (!worker->device || device_reserve(worker->device, reserved, err) != RV_OK)
-                return err->code;
-        void *zeros = calloc(1, (size_t)bytes);
-        for (int i = 0; i < 3; i++) {
-                worker->matrices[i] =
-                        worker->device->ops->alloc(worker->device, MEMORY_DEVICE, MEMORY_WORKSPACE, bytes);
-                if (!zeros || !worker->matrices[i])
-                        break;
-                worker->device->ops->copy(worker->device, DEVICE_HOST_TO_DEVICE, worker->matrices[i], zeros,
-                                          bytes);
-        }
-        worker->device->ops->synchronize(worker->device);
-        free(zeros);
-        return worker->matrices[2]
-                       ? RV_OK
-                       : rv_fail(err, RV_ESYSTEM, "no memory for matrices of %d x %d", SIZE, SIZE);
+        return worker->device ? bench_matrices(worker->device, &kernel, worker->matrices, err) : err->code;
 }
 
 static void compute(const struct worker *worker, int launches)

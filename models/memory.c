@@ -169,8 +169,7 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
         int first, end;
         const int chunk_layers = partition_longest_chunk(stage, &first, &end);
         const int parted = memory_deferred_layers(plan, stage);
-        const int64_t spread =
-                gpt->n_expert && work_expert_ranks(&plan->work) > 1 ? work_expert_ranks(&plan->work) : 0;
+        const int64_t spread = work_expert_ranks(&plan->work);
         struct memory_layout layout = {
                 .embedded = stage->first ? bytes.slot[LAYER_EMBEDDING] : 0,
                 .block = slot_block(gpt, stage, &bytes),
@@ -178,7 +177,7 @@ struct memory_layout memory_layout(const struct gpt *gpt, const struct stage *st
                 .message = memory_aligned(rows * columns * e),
                 .workspace = workspace(gpt, &bytes, stage, parted),
                 .work_scalars = memory_aligned(MEMORY_SCALARS * (int64_t)sizeof(double)),
-                .ends = spread ? memory_aligned(spread * gpt->n_expert * (int64_t)sizeof(int32_t)) : 0,
+                .ends = spread > 1 ? memory_aligned(spread * gpt->n_expert * (int64_t)sizeof(int32_t)) : 0,
                 .deferred_embedded = stage->first && !bytes.output_lent ? bytes.slot[LAYER_EMBEDDING] : 0,
                 .deferred_block = bytes.deferred,
                 .deferred_lent = bytes.lent,

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -236,12 +235,6 @@ ncclResult_t add_transfer(transfer &&t, ncclComm_t comm, cudaStream_t stream)
         return ncclSuccess;
 }
 
-void nap(void)
-{
-        const struct timespec while_others_work = {0, 100000};
-        nanosleep(&while_others_work, nullptr);
-}
-
 } // namespace
 
 extern "C" {
@@ -268,7 +261,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int members, ncclUniqueId id, in
         *comm = new ncclComm{(shared *)memory, bytes, members, index, 0};
         (*comm)->memory->joined++;
         while ((*comm)->memory->joined < members)
-                nap();
+                emulated::nap();
         if (index == 0)
                 shm_unlink(id.internal);
         return ncclSuccess;
@@ -331,20 +324,10 @@ ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataTyp
                     stream);
 }
 
-ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t, int root,
-                        ncclComm_t comm, cudaStream_t stream)
+ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream)
 {
-        const size_t bytes = count * size_of(type);
-        return post({.comm = comm,
-                     .from = (const unsigned char *)from,
-                     .to = comm->index == root ? (unsigned char *)to : nullptr,
-                     .bytes = bytes,
-                     .type = type,
-                     .of = -1,
-                     .sums = true,
-                     .keep = 0,
-                     .kept = bytes},
-                    stream);
+        return ncclAllReduce(from, comm->index == root ? to : nullptr, count, type, op, comm, stream);
 }
 
 ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,

@@ -55,6 +55,7 @@ struct work {
 cudaError_t queue(cudaStream_t stream, work &&w);
 void run_stream(cudaStream_t stream); /* all that is queued on it, and what that waits for */
 void run_all(void);
+void nap(void); /* while other processes go on */
 bool is_capturing(cudaStream_t stream);
 /* A call that must not be made while a stream captures: the capture is lost. */
 bool breaks_capture(void);

@@ -172,10 +172,15 @@ static void run_some(void)
                         return;
 }
 
+void nap(void)
+{
+        const struct timespec soon = {0, 100000};
+        nanosleep(&soon, nullptr);
+}
+
 /* Whether there is something that may run now or later, when another process has gone on. */
 static bool run_one_or_wait(void)
 {
-        const struct timespec soon = {0, 100000};
         bool others = false;
         if (run_one())
                 return true;
@@ -184,7 +189,7 @@ static bool run_one_or_wait(void)
                 stream->waits_for_others = false;
         }
         if (others)
-                nanosleep(&soon, nullptr);
+                nap();
         return others;
 }
 

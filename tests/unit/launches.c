@@ -308,13 +308,6 @@ void kernels_grouped_matmul_backward(struct device *device, const struct grouped
                                              .inner = 1});
 }
 
-void kernels_weighted_swiglu(struct device *device, void *y, const void *gu, const real *w, int64_t m,
-                             int64_t n)
-{
-        kernels_launch(device, (struct kernel){.kind = KERNEL_WEIGHTED_SWIGLU, .m = m, .n = n},
-                       &(struct kernel_args){.p = {y, (void *)gu, (void *)w}});
-}
-
 void kernels_weighted_swiglu_of(struct device *device, void *y, const void *gu, const real *w,
                                 const int32_t *ends, int experts, int64_t m, int64_t n)
 {
@@ -322,6 +315,12 @@ void kernels_weighted_swiglu_of(struct device *device, void *y, const void *gu, 
                 device,
                 (struct kernel){.kind = KERNEL_WEIGHTED_SWIGLU, .experts = (short)experts, .m = m, .n = n},
                 &(struct kernel_args){.p = {y, (void *)gu, (void *)w, (void *)ends}});
+}
+
+void kernels_weighted_swiglu(struct device *device, void *y, const void *gu, const real *w, int64_t m,
+                             int64_t n)
+{
+        kernels_weighted_swiglu_of(device, y, gu, w, NULL, 0, m, n);
 }
 
 void kernels_expert_ends(struct device *device, int32_t *ends, const int32_t *all_ends, int own, int ranks,

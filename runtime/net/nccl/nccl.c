@@ -133,14 +133,11 @@ static struct part part_of(void *buffer, int64_t elements, enum net_type type, i
                              (size_t)(left < each ? left : each)};
 }
 
-/* This member's part, to or from where it lies elsewhere (net.h). */
-static void copy_part(struct net_nccl *nccl, void *to, const void *from, size_t elements, enum net_type type,
-                      enum net_group group)
+/* What this member has for itself: its part, to or from where it lies elsewhere (net.h), or its rows. */
+static void copy_own(struct net_nccl *nccl, void *to, const void *from, size_t bytes, enum net_group group)
 {
-        check_cuda(nccl,
-                   cudaMemcpyAsync(to, from, elements * bytes_of(type), cudaMemcpyDeviceToDevice,
-                                   nccl->streams[group]),
-                   "a copy of a part");
+        check_cuda(nccl, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, nccl->streams[group]),
+                   "a copy of its own part");
 }
 
 /* Every member's part goes to it, by one call that is for equal parts, or by one for each. */
@@ -182,7 +179,7 @@ static void gather_parts(struct net_nccl *nccl, void *buffer, const void *elsewh
                 return;
         }
         if (elsewhere)
-                copy_part(nccl, own.at, elsewhere, own.elements, type, group);
+                copy_own(nccl, own.at, elsewhere, own.elements * bytes_of(type), group);
         check_nccl(nccl, ncclGroupStart(), "ncclGroupStart");
         for (int i = 0; i < members; i++) {
                 const struct part part = part_of(buffer, elements, type, members, i);
@@ -208,7 +205,7 @@ static void nccl_ireduce_scatter(struct net *net, void *buffer, void *own, int64
         if (nccl->comms[group] && own) {
                 const struct part part =
                         part_of(buffer, elements, type, nccl->sizes[group], nccl->indices[group]);
-                copy_part(nccl, own, part.at, part.elements, type, group);
+                copy_own(nccl, own, part.at, part.elements * bytes_of(type), group);
         }
         await(nccl, group, token);
 }
@@ -254,12 +251,9 @@ static void exchange_blocks(struct net_nccl *nccl, const struct net_exchange *x,
         check_nccl(nccl, ncclGroupEnd(), "ncclGroupEnd");
         for (int i = own * x->blocks; i < (own + 1) * x->blocks; i++)
                 if (x->send[i].rows)
-                        check_cuda(nccl,
-                                   cudaMemcpyAsync((char *)x->to + x->receive[i].at * x->row_bytes,
-                                                   (const char *)x->from + x->send[i].at * x->row_bytes,
-                                                   (size_t)(x->send[i].rows * x->row_bytes),
-                                                   cudaMemcpyDeviceToDevice, stream),
-                                   "a copy of rows");
+                        copy_own(nccl, (char *)x->to + x->receive[i].at * x->row_bytes,
+                                 (const char *)x->from + x->send[i].at * x->row_bytes,
+                                 (size_t)(x->send[i].rows * x->row_bytes), group);
 }
 
 static void nccl_iexchange(struct net *net, const struct net_exchange *exchange, enum net_group group,

@@ -223,12 +223,11 @@ static int check_context(const struct request *request, const struct gpt *gpt, i
         const int seq_lens = request->seq_lens.count ? request->seq_lens.count : 1;
         if (ranks == 1)
                 return RV_OK;
-        if (!request->fused || request_gpu(request))
-                return rv_fail(
-                        err, RV_ENOTBUILT,
-                        "--cp %d %s is not built: attention by parts of a sequence is a fused kernel of "
-                        "the CPU device",
-                        ranks, request->fused ? "on a GPU" : "with --fusion off");
+        if (!request->fused)
+                return rv_fail(err, RV_ENOTBUILT,
+                               "--cp %d with --fusion off is not built: attention by parts of a sequence is "
+                               "a fused kernel",
+                               ranks);
         if (gpt->balance_loss > 0)
                 return rv_fail(err, RV_ENOTBUILT,
                                "--cp %d with the balancing loss of %s's router, which is of all tokens of a "

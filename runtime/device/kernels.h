@@ -22,7 +22,7 @@
  * embedding, p: x, tokens, wte, wpe. x (B T, C) = wte (V, C)[tokens (B,T)] + wpe (positions, C)[t]. ld[0]:
  *   T. Of a rank that has two pieces of every sequence, of T / 2 tokens each, t counts in what it has, and
  *   stride[0][0] is added to it in the first, stride[0][1] in the second, to make the position in the
- * sequence (the CPU alone has this; else both are 0). wpe NULL: positions are not embedded. Of a part of the
+ *   sequence. wpe NULL: positions are not embedded. Of a part of the
  * vocabulary ld[1] is its first token and ld[2] the number of its tokens, which are
  * the rows of wte (0: all); other tokens have no row, and nothing is added for them. The sum of all parts' x,
  * one of which has wpe, is the whole's. embedding_backward, p: dwte, dwpe, dx, tokens. Adds dx to the rows of
@@ -70,8 +70,8 @@
  * join_columns, p: x, a, b. x (m, n + k) has a (m,n) and, behind it, b (m,k).
  * narrow, p: y, x. y (m,n) is the first n columns of x (m,k).
  * last_columns, p: y, x. y (m,n) is the last n columns of x (m,k). set_last_columns, p: x, y: the last n
- * columns of x (m,k) become y (m,n), and the others stay. The CPU alone has both. widen, p: x, y. The first n
- * columns of x (m,k) are y (m,n), the others zeros.
+ * columns of x (m,k) become y (m,n), and the others stay. widen, p: x, y. The first n columns of x (m,k) are
+ * y (m,n), the others zeros.
  *
  * Multi-head latent attention (DeepSeek-AI 2024), whose keys are made of little: with `inner` heads of hs = n
  * / inner columns, of which the last k turn, and values of l / inner - (hs - k) columns, at most hs.
@@ -163,9 +163,8 @@
  *   row's sum of dy y.
  *
  * Where each of several ranks has two pieces of every sequence, of T / 2 tokens, its queries go on with
- * another rank's keys (the CPU alone has this): those of both its pieces see the first half of them (ld[2]:
- * 0), or those of its second piece see all (ld[2]: 1). kv and dkv (B,T, 2 KV hs) are the last columns of rows
- * of qkv.
+ * another rank's keys: those of both its pieces see the first half of them (ld[2]: 0), or those of its second
+ * piece see all (ld[2]: 1). kv and dkv (B,T, 2 KV hs) are the last columns of rows of qkv.
  *
  * context_attention, p: y, lse, qkv, kv. y and lse, which are over the keys so far, become those over these
  * too. context_attention_backward, p: dqkv, dkv, rows, dy, lse, qkv, kv. Adds to the queries' gradients in

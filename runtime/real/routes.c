@@ -8,9 +8,9 @@
 static int check_direct(const struct options *o, const struct plan *plan, const struct net *net,
                         const struct rv_error_info *why, struct rv_error_info *err)
 {
-        const char *flag = plan->ep > 1 ? "ep" : "zero";
-        const int value = plan->ep > 1 ? plan->ep : plan->zero;
-        if (net->sums_device_memory || (plan->zero < 2 && plan->ep <= 1))
+        const char *flag = plan->ep > 1 ? "ep" : plan->cp > 1 ? "cp" : "zero";
+        const int value = plan->ep > 1 ? plan->ep : plan->cp > 1 ? plan->cp : plan->zero;
+        if (net->sums_device_memory || (plan->zero < 2 && plan->ep <= 1 && plan->cp <= 1))
                 return 0;
         if (o->allreduce == ROUTE_STAGED)
                 return rv_fail(err, RV_ENOTBUILT,
@@ -25,7 +25,7 @@ int routes_choose(struct options *o, const struct device *device, struct net *ne
 {
         const struct plan plan = options_plan(o, false);
         const bool host = strcmp(device->ops->name, "cpu") == 0,
-                   sums = plan.dp > 1 || plan.tied || plan.tp > 1;
+                   sums = plan.dp > 1 || plan.tied || plan.tp > 1 || plan.cp > 1;
         struct rv_error_info why = {0}, refused;
         if (!host && sums && o->allreduce != ROUTE_STAGED)
                 net_nccl_attach(net,

@@ -305,22 +305,11 @@ static int resolve_plan(struct train_settings *s, int ranks, struct rv_error_inf
         return rc ? rc : options_resolve_gpt(&s->plan, ranks, err);
 }
 
-/* What only the CPU device trains. */
-static int check_gpu_plan(const struct options *o, struct rv_error_info *err)
-{
-        if (strcmp(options_device(o), "cuda") == 0 && o->cp > 1)
-                return rv_fail(err, RV_ENOTBUILT, "--cp %d --device cuda is not built yet; --device cpu is",
-                               o->cp);
-        return 0;
-}
-
 static int resolve(struct train_settings *s, const struct net *net, struct rv_error_info *err)
 {
         int rc = check_grid(&s->plan, net->ranks, err);
         if (rc == 0)
                 rc = resolve_plan(s, net->ranks, err);
-        if (rc == 0)
-                rc = check_gpu_plan(&s->plan, err);
         if (rc == 0 && s->plan.gpt.balance_loss > 0 && (s->plan.cp > 1 || options_whole_experts(&s->plan)))
                 return rv_fail(err, RV_ENOTBUILT,
                                "%s with the balancing loss of %s's router, which is of all tokens of a "

@@ -119,7 +119,6 @@ CASES = [
     train("--cp whose pieces do not divide the sequence", "--dp 1 --cp 3", ranks=(3,)),
     train("--cp without fused kernels", "--dp 1 --cp 2 --fusion off", ranks=(2,)),
     train("--cp of a mixture whose loss balances experts", "--dp 1 --cp 2", ranks=(2,), model="mixtral-tiny"),
-    train("--cp on GPUs", "--dp 1 --cp 2 --device cuda", ranks=(2,)),
     train("--ep and overlapped sums", "--dp 2 --ep 2 --overlap-allreduce", ranks=(2,), model="mixtral-tiny"),
     train("--device cuda", "--device cuda"),
     simulate("the beginning of an option", "--prof a100-datasheet"),

@@ -56,7 +56,7 @@ def train(folder, device, grid, precision, *more, steps=STEPS, model="gpt2", **v
     pp, dp = grid
     status, _, err = ranvier.run(
         ["train", os.path.join(folder, model + ".json"), "--data", os.path.join(folder, "text.txt"), "--device", device, "--pp", pp,
-         *([] if "--tp" in more else ["--dp", dp]),
+         *([] if {"--tp", "--cp"} & set(more) else ["--dp", dp]),
          "--precision", precision, "--fusion", "on", "--seq-len", 32, "--micro-batch-size", 1, "--batch-size", 4, "--steps",
          steps, "--lr", 3e-3, "--validation-fraction", 0, "--log", log, *more],
         pp * dp, RANVIER_DEVICE_CUDA=EMULATED, RANVIER_EMULATED_COUNTS=counts, **variables)
@@ -148,6 +148,11 @@ OVER_NCCL = [
     ("mixtral", (1, 4), "mixed", ("--ep", 2, "--zero", 3)),
     ("mixtral", (1, 4), "bf16", ("--tp", 2, "--dp", 2, "--ep", 2)),
     ("mixtral", (2, 2), "fp32", ("--ep", 2, "--schedule", "1f1b", "--recompute", "full")),
+    ("gpt2", (1, 2), "fp32", ("--cp", 2)),
+    ("llama", (1, 4), "bf16", ("--cp", 4, "--cp-exchange", "all-gather")),
+    ("llama", (2, 2), "fp32", ("--cp", 2, "--schedule", "1f1b", "--recompute", "full")),
+    ("gpt2", (1, 4), "mixed", ("--cp", 2, "--tp", 2, "--sequence-parallel")),
+    ("deepseek_v3", (1, 4), "bf16", ("--cp", 4, "--zero", 3)),
 ]
 # What a rank keeps, whatever computes with it.
 KEPT = ("weights", "gradients", "master", "optimizer", "buckets", "messages")
@@ -168,8 +173,9 @@ def check_nccl(tap, folder):
         tap.ok(trained["plan"].get("allreduce") == "direct", f"{what}: nothing is staged", trained["plan"])
         tap.ok(all(trained["memory"]["by_category"].get(k) == kept.get(k) for k in KEPT), f"{what}: and a rank keeps the same",
                (trained["memory"]["by_category"], kept))
-    for plan, flag in ((("--zero", 3), "--zero 3"), (("--ep", 2), "--ep 2")):
-        said, _ = train(folder, "cuda", (1, 2), "fp32", *plan, model="mixtral", RANVIER_NET_NCCL=EMULATED)
+    for model, plan in (("mixtral", ("--zero", 3)), ("mixtral", ("--ep", 2)), ("llama", ("--cp", 2))):
+        flag = " ".join(map(str, plan))
+        said, _ = train(folder, "cuda", (1, 2), "fp32", *plan, model=model, RANVIER_NET_NCCL=EMULATED)
         tap.ok(f"{flag} on GPUs goes over NCCL alone (NCCL needs a GPU for each rank, ranks 0 and 1 share one)" in str(said),
                f"{flag} of ranks that share a GPU is refused in a sentence", said)
     said, _ = train(folder, "cuda", (1, 2), "fp32", "--ep", 2, "--allreduce", "staged", model="mixtral")

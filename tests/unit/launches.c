@@ -4,37 +4,39 @@
 #include <limits.h>
 
 void kernels_embedding_part(struct device *device, void *x, const int32_t *tokens, const void *wte,
-                            const void *wpe, int64_t B, int64_t T, int64_t C, int64_t first, int64_t rows)
+                            const void *wpe, int64_t B, int64_t T, int64_t C, const struct table_part *part)
 {
         kernels_launch(device, (struct kernel){.kind = KERNEL_EMBEDDING, .m = B * T, .n = C},
                        &(struct kernel_args){.p = {x, (void *)tokens, (void *)wte, (void *)wpe},
-                                             .ld = {T, first, rows}});
+                                             .stride = {{part->moved[0], part->moved[1]}},
+                                             .ld = {T, part->first, part->rows}});
 }
 
 void kernels_embedding(struct device *device, void *x, const int32_t *tokens, const void *wte,
                        const void *wpe, int64_t B, int64_t T, int64_t C)
 {
-        kernels_embedding_part(device, x, tokens, wte, wpe, B, T, C, 0, 0);
+        kernels_embedding_part(device, x, tokens, wte, wpe, B, T, C, &(struct table_part){0});
 }
 
 void kernels_embedding_part_backward(struct device *device, void *dwte, void *dwpe, const void *dx,
-                                     const int32_t *tokens, int64_t B, int64_t T, int64_t C, int64_t first,
-                                     int64_t rows)
+                                     const int32_t *tokens, int64_t B, int64_t T, int64_t C,
+                                     const struct table_part *part)
 {
-        kernels_launch(
-                device,
-                (struct kernel){.kind = KERNEL_EMBEDDING_BACKWARD,
-                                .accumulate = 1,
-                                .part = PART_WEIGHT,
-                                .m = B * T,
-                                .n = C},
-                &(struct kernel_args){.p = {dwte, dwpe, (void *)dx, (void *)tokens}, .ld = {T, first, rows}});
+        kernels_launch(device,
+                       (struct kernel){.kind = KERNEL_EMBEDDING_BACKWARD,
+                                       .accumulate = 1,
+                                       .part = PART_WEIGHT,
+                                       .m = B * T,
+                                       .n = C},
+                       &(struct kernel_args){.p = {dwte, dwpe, (void *)dx, (void *)tokens},
+                                             .stride = {{part->moved[0], part->moved[1]}},
+                                             .ld = {T, part->first, part->rows}});
 }
 
 void kernels_embedding_backward(struct device *device, void *dwte, void *dwpe, const void *dx,
                                 const int32_t *tokens, int64_t B, int64_t T, int64_t C)
 {
-        kernels_embedding_part_backward(device, dwte, dwpe, dx, tokens, B, T, C, 0, 0);
+        kernels_embedding_part_backward(device, dwte, dwpe, dx, tokens, B, T, C, &(struct table_part){0});
 }
 
 void kernels_layernorm(struct device *device, void *y, real *stats, const void *x, const void *w,
@@ -143,6 +145,7 @@ void kernels_rope(struct device *device, const struct rope *rope, void *x, int64
                                        .n = rope->columns,
                                        .k = rope->head_size},
                        &(struct kernel_args){.p = {x},
+                                             .stride = {{rope->moved[0], rope->moved[1]}},
                                              .ld = {T},
                                              .inner = rope->rotated,
                                              .scalar = {rope->theta, rope->inverse ? -1 : 1, rope->scaling[0],
@@ -187,6 +190,7 @@ static void launch_latent(struct device *device, const struct latent *of, enum k
                                        .k = of->rotated,
                                        .l = of->heads * (of->copied + of->values)},
                        &(struct kernel_args){.p = {p[0], p[1], p[2], p[3]},
+                                             .stride = {{of->moved[0], of->moved[1]}},
                                              .ld = {T},
                                              .inner = of->heads,
                                              .scalar = {of->theta, of->length, of->scaling[0], of->scaling[1],

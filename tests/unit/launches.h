@@ -10,12 +10,16 @@ void kernels_embedding(struct device *, void *x, const int32_t *tokens, const vo
                        int64_t B, int64_t T, int64_t C);
 void kernels_embedding_backward(struct device *, void *dwte, void *dwpe, const void *dx,
                                 const int32_t *tokens, int64_t B, int64_t T, int64_t C);
-/* Of tokens [first, first + rows) alone, the rows of wte. */
+/* Of tokens [first, first + rows) alone, the rows of wte (rows 0: all); with the positions of each half of a
+ * sequence `moved`. */
+struct table_part {
+        int64_t first, rows, moved[2];
+};
 void kernels_embedding_part(struct device *, void *x, const int32_t *tokens, const void *wte, const void *wpe,
-                            int64_t B, int64_t T, int64_t C, int64_t first, int64_t rows);
+                            int64_t B, int64_t T, int64_t C, const struct table_part *);
 void kernels_embedding_part_backward(struct device *, void *dwte, void *dwpe, const void *dx,
-                                     const int32_t *tokens, int64_t B, int64_t T, int64_t C, int64_t first,
-                                     int64_t rows);
+                                     const int32_t *tokens, int64_t B, int64_t T, int64_t C,
+                                     const struct table_part *);
 
 void kernels_layernorm(struct device *, void *y, real *stats, const void *x, const void *w, const void *b,
                        double more, int64_t N, int64_t C);
@@ -44,6 +48,7 @@ struct rope {
         bool inverse;
         double scaling[4]; /* taken, by_frequency, by_column, constant */
         int64_t turned;    /* columns of a head, the first ones; 0: all */
+        int64_t moved[2];  /* positions of each half of a sequence, from where they would be */
 };
 void kernels_rope(struct device *, const struct rope *, void *x, int64_t B, int64_t T);
 
@@ -59,6 +64,7 @@ struct latent {
         bool interleaved;
         double length, theta;
         double scaling[4]; /* as rope's */
+        int64_t moved[2];
 };
 void kernels_latent_qkv(struct device *, const struct latent *, void *qkv, const void *q, const void *kv,
                         const void *shared, int64_t B, int64_t T);

@@ -550,35 +550,29 @@ static void fused_products_conform(void **state)
 
 /* ---- embedding ---- */
 
-/* The rows of the table that a shard has; rows 0: all. */
-struct table_part {
-        int64_t first, rows;
-};
-
 static void launch_embedding(struct device *device, void *p[], const struct test_case *c)
 {
-        const struct table_part *part = c->context;
         kernels_embedding_part(device, p[0], p[1], p[2], c->n[3] ? p[3] : NULL, c->n[0], c->n[1], c->n[2],
-                               part->first, part->rows);
+                               c->context);
 }
 
 static void launch_embedding_backward(struct device *device, void *p[], const struct test_case *c)
 {
-        const struct table_part *part = c->context;
         kernels_embedding_part_backward(device, p[0], c->n[3] ? p[1] : NULL, p[2], p[3], c->n[0], c->n[1],
-                                        c->n[2], part->first, part->rows);
+                                        c->n[2], c->context);
 }
 
 static void check_embedding(struct pair *pair, int64_t B, int64_t T, int64_t C, int64_t V, bool positions,
                             struct table_part part)
 {
+        const int64_t moved = part.moved[1];
         struct test_case c = {.launch = launch_embedding, .n = {B, T, C, positions}, .context = &part};
         NAME(&c, "embedding B %lld T %lld C %lld V %lld positions %d, rows %lld from %lld", LL(B), LL(T),
              LL(C), LL(V), positions, LL(part.rows), LL(part.first));
         add_output(pair, &c, TENSOR, B * T * C); /* one sum, rounded as it is stored */
         add_tokens(pair, &c, B * T, V);
         add_random(pair, &c, TENSOR, V * C, 1);
-        add_random(pair, &c, TENSOR, T * C, 1);
+        add_random(pair, &c, TENSOR, (T + moved) * C, 1);
         conforms(pair, &c);
 
         struct test_case d = {
@@ -587,13 +581,13 @@ static void check_embedding(struct pair *pair, int64_t B, int64_t T, int64_t C, 
              LL(T), LL(C), LL(V), positions, LL(part.rows), LL(part.first));
         const double *dwte = add_random(pair, &d, TENSOR, V * C, 1);
         double *wte_size = written(&d), *wte_terms = new_doubles(V);
-        const double *dwpe = add_random(pair, &d, TENSOR, T * C, 1);
+        const double *dwpe = add_random(pair, &d, TENSOR, (T + moved) * C, 1);
         double *wpe_size = written(&d);
         const double *dx = add_random(pair, &d, TENSOR, B * T * C, 1);
         const double *tokens = add_tokens(pair, &d, B * T, V);
         for (int64_t i = 0; i < V * C; i++)
                 wte_size[i] = fabs(dwte[i]);
-        for (int64_t i = 0; i < T * C; i++)
+        for (int64_t i = 0; i < (T + moved) * C; i++)
                 wpe_size[i] = fabs(dwpe[i]);
         for (int64_t i = 0; i < B * T * C; i++) {
                 const int64_t row = (int64_t)tokens[i / C] - part.first;
@@ -601,11 +595,12 @@ static void check_embedding(struct pair *pair, int64_t B, int64_t T, int64_t C, 
                         wte_terms[row] += i % C == 0;
                         wte_size[row * C + i % C] += fabs(dx[i]);
                 }
-                wpe_size[i % (T * C)] += fabs(dx[i]);
+                const int64_t t = i / C % T;
+                wpe_size[(t + part.moved[t >= T / 2]) * C + i % C] += fabs(dx[i]);
         }
         for (int64_t i = 0; i < V * C; i++) /* each term may be stored */
                 wte_size[i] *= wte_terms[i / C] * pair->h;
-        for (int64_t i = 0; i < T * C; i++)
+        for (int64_t i = 0; i < (T + moved) * C; i++)
                 wpe_size[i] *= (double)B * pair->h;
         free(wte_terms);
         conforms(pair, &d);
@@ -619,7 +614,9 @@ static void embeddings_conform(void **state)
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
                 for (int again = 0; again < 4; again++) {
                         const int64_t V = sizes[s][3];
-                        const struct table_part part = {again < 3 ? 0 : V / 3, again < 3 ? 0 : (V + 1) / 2};
+                        const struct table_part part = {.first = again < 3 ? 0 : V / 3,
+                                                        .rows = again < 3 ? 0 : (V + 1) / 2,
+                                                        .moved = {again == 1 ? 2 : 0, again == 1 ? 5 : 0}};
                         check_embedding(*state, sizes[s][0], sizes[s][1], sizes[s][2], V, again % 3 != 2,
                                         part);
                 }
@@ -985,28 +982,33 @@ static void rotary_positions_conform(void **state)
                 int64_t B, T;
                 struct rope rope;
         } cases[] = {
-                {1, 1, {2, 2, 2, 10000, false, {0}, 0}},
-                {3, 5, {12, 8, 4, 10000, false, {0}, 0}},
-                {2, 33, {97, 72, 24, 500000, false, {0}, 0}},
-                {2, 131, {192, 128, 64, 500000, true, {0}, 0}},
-                {1, 70, {768, 640, 128, 1e4, false, {0}, 0}},
-                {2, 3, {1040, 1036, 518, 10000, true, {0}, 0}},
-                {1, 3, {1024, 1024, 1024, 1e4, true, {0}, 0}},
-                {1, 32768, {8, 8, 8, 500000, false, {0}, 0}},
-                {1, 70, {64, 48, 16, 500000, true, {0.875, -2.1, 0, 1.33}, 0}},
-                {2, 50, {64, 64, 32, 10000, false, {0.75, 0, 0.25, -0.5}, 0}},
-                {2, 50, {96, 64, 32, 10000, false, {0}, 16}},
-                {1, 70, {44, 33, 11, 10000, true, {0.875, -2.1, 0, 1.33}, 6}},
-                {2, 5, {1560, 1040, 520, 10000, false, {0}, 260}},
+                {1, 1, {2, 2, 2, 10000, false, {0}, 0, {0}}},
+                {3, 5, {12, 8, 4, 10000, false, {0}, 0, {0}}},
+                {2, 33, {97, 72, 24, 500000, false, {0}, 0, {0}}},
+                {2, 131, {192, 128, 64, 500000, true, {0}, 0, {0}}},
+                {1, 70, {768, 640, 128, 1e4, false, {0}, 0, {0}}},
+                {2, 3, {1040, 1036, 518, 10000, true, {0}, 0, {0}}},
+                {1, 3, {1024, 1024, 1024, 1e4, true, {0}, 0, {0}}},
+                {1, 32768, {8, 8, 8, 500000, false, {0}, 0, {0}}},
+                {1, 70, {64, 48, 16, 500000, true, {0.875, -2.1, 0, 1.33}, 0, {0}}},
+                {2, 50, {64, 64, 32, 10000, false, {0.75, 0, 0.25, -0.5}, 0, {0}}},
+                {2, 50, {96, 64, 32, 10000, false, {0}, 16, {0}}},
+                {1, 70, {44, 33, 11, 10000, true, {0.875, -2.1, 0, 1.33}, 6, {0}}},
+                {2, 5, {1560, 1040, 520, 10000, false, {0}, 260, {0}}},
         };
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
                 for (int again = 0; again < AGAIN; again++) /* aligned in other ways */
-                        check_rope(*state, &cases[i].rope, cases[i].B, cases[i].T);
+                {
+                        struct rope rope = cases[i].rope;
+                        rope.moved[0] = i % 2 ? 5 : 0;
+                        rope.moved[1] = i % 2 ? 13 : 0;
+                        check_rope(*state, &rope, cases[i].B, cases[i].T);
+                }
 }
 
 /* ---- columns, and latent attention's queries, keys and values ---- */
 
-enum columns { SPLIT, JOIN, NARROW, WIDEN };
+enum columns { SPLIT, JOIN, NARROW, WIDEN, LAST, SET_LAST };
 
 static void launch_columns(struct device *device, void *p[], const struct test_case *c)
 {
@@ -1024,6 +1026,12 @@ static void launch_columns(struct device *device, void *p[], const struct test_c
         case WIDEN:
                 kernels_widen(device, p[0], p[1], m, n, n + k);
                 break;
+        case LAST:
+                kernels_last_columns(device, p[1], p[0], m, n, n + k);
+                break;
+        case SET_LAST:
+                kernels_set_last_columns(device, p[0], p[1], m, n, n + k);
+                break;
         }
 }
 
@@ -1031,14 +1039,16 @@ static void launch_columns(struct device *device, void *p[], const struct test_c
 static void check_columns(struct pair *pair, int64_t m, int64_t n, int64_t k, enum columns kind)
 {
         struct test_case c = {.launch = launch_columns, .n = {m, n, k, kind}};
-        const bool joins = kind == JOIN || kind == WIDEN;
+        const bool joins = kind == JOIN || kind == WIDEN || kind == SET_LAST;
         const int64_t sizes[] = {m * (n + k), m * n, m * k};
         NAME(&c, "columns %d m %lld n %lld k %lld", kind, LL(m), LL(n), LL(k));
         for (int i = 0; i < (kind == SPLIT || kind == JOIN ? 3 : 2); i++) {
-                if (joins == (i == 0))
+                if (joins == (i == 0) && kind != SET_LAST)
                         add_output(pair, &c, TENSOR, sizes[i]);
                 else
                         add_random(pair, &c, TENSOR, sizes[i], 1);
+                if (i == 0 && kind == SET_LAST)
+                        written(&c);
         }
         conforms(pair, &c);
 }
@@ -1048,7 +1058,7 @@ static void columns_conform(void **state)
         static const int64_t sizes[][3] = {{1, 1, 1},    {3, 8, 8},   {7, 24, 40},   {130, 512, 64},
                                            {33, 97, 31}, {5, 513, 3}, {300, 128, 64}};
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-                for (int kind = SPLIT; kind <= WIDEN; kind++)
+                for (int kind = SPLIT; kind <= SET_LAST; kind++)
                         for (int again = 0; again < AGAIN; again++)
                                 check_columns(*state, sizes[s][0], sizes[s][1], sizes[s][2],
                                               (enum columns)kind);
@@ -1135,19 +1145,22 @@ static void latent_attention_conforms(void **state)
                 int64_t B, T;
                 struct latent of;
         } cases[] = {
-                {1, 1, {1, 1, 2, 1, false, 1, 10000, {0}}},
-                {2, 5, {3, 6, 4, 10, true, 1, 10000, {0}}},
-                {2, 33, {4, 16, 16, 16, true, 1.2, 500, {0.75, 0, 0.25, -0.5}}},
-                {2, 33, {5, 32, 16, 24, false, 1.2, 500, {0.75, 0, 0.25, -0.5}}},
-                {1, 70, {16, 128, 64, 128, true, 1, 1e4, {0.875, -2.1, 0, 1.33}}},
-                {1, 7, {128, 128, 64, 128, false, 1, 1e4, {0}}},
-                {1, 3, {2, 8, 518, 8, true, 1, 10000, {0}}},
-                {1, 3, {2, 8, 512, 8, false, 1, 10000, {0}}},
+                {1, 1, {1, 1, 2, 1, false, 1, 10000, {0}, {0}}},
+                {2, 5, {3, 6, 4, 10, true, 1, 10000, {0}, {0}}},
+                {2, 33, {4, 16, 16, 16, true, 1.2, 500, {0.75, 0, 0.25, -0.5}, {0}}},
+                {2, 33, {5, 32, 16, 24, false, 1.2, 500, {0.75, 0, 0.25, -0.5}, {0}}},
+                {1, 70, {16, 128, 64, 128, true, 1, 1e4, {0.875, -2.1, 0, 1.33}, {0}}},
+                {1, 7, {128, 128, 64, 128, false, 1, 1e4, {0}, {0}}},
+                {1, 3, {2, 8, 518, 8, true, 1, 10000, {0}, {0}}},
+                {1, 3, {2, 8, 512, 8, false, 1, 10000, {0}, {0}}},
         };
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
                 for (int again = 0; again < AGAIN; again++) { /* aligned in other ways */
-                        check_latent(*state, &cases[i].of, cases[i].B, cases[i].T);
-                        check_latent_backward(*state, &cases[i].of, cases[i].B, cases[i].T);
+                        struct latent of = cases[i].of;
+                        of.moved[0] = i % 2 ? 5 : 0;
+                        of.moved[1] = i % 2 ? 13 : 0;
+                        check_latent(*state, &of, cases[i].B, cases[i].T);
+                        check_latent_backward(*state, &of, cases[i].B, cases[i].T);
                 }
 }
 
@@ -1952,10 +1965,21 @@ static void cross_entropies_conform(void **state)
 
 /* ---- attention ---- */
 
+/* Of each query with the keys up to its own; or, `others`, with those of another rank, which is `later` in
+ * the sequence than the first piece of the rank's own, or not. */
 struct heads {
         int64_t B, T, H, KV, hs;
         double scale;
+        bool others, later;
 };
+
+/* The number of keys that query t sees, the first ones. */
+static int64_t keys_seen(const struct heads *a, int64_t t)
+{
+        if (!a->others)
+                return t + 1;
+        return !a->later ? a->T / 2 : t < a->T / 2 ? 0 : a->T;
+}
 
 static void launch_attention(struct device *device, void *p[], const struct test_case *c)
 {
@@ -1974,9 +1998,22 @@ static int64_t in_qkv(const struct heads *a, int64_t head, int64_t t, int part)
         const int64_t h = head % a->H, kv = h / (a->H / a->KV), heads[] = {h, a->H + kv, a->H + a->KV + kv};
         return ((head / a->H * a->T + t) * (a->H + 2 * a->KV) + heads[part]) * a->hs;
 }
+/* And of a part (k, v) where keys and values are: in qkv, or in kv. */
+static int64_t in_kv(const struct heads *a, int64_t head, int64_t t, int part)
+{
+        if (!a->others)
+                return in_qkv(a, head, t, part);
+        return ((head / a->H * a->T + t) * 2 * a->KV + (part == 2 ? a->KV : 0) +
+                head % a->H / (a->H / a->KV)) *
+               a->hs;
+}
 static int64_t qkv_elements(const struct heads *a)
 {
         return a->B * a->T * (a->H + 2 * a->KV) * a->hs;
+}
+static int64_t kv_elements(const struct heads *a)
+{
+        return a->B * a->T * 2 * a->KV * a->hs;
 }
 static int64_t in_y(const struct heads *a, int64_t head, int64_t t)
 {
@@ -1995,44 +2032,48 @@ static double dot(const double *x, const double *y, int64_t count, double *size)
 }
 
 /* Scores of row t, and their errors: hs products, the scale, the exponential's argument. Returns the
- * logarithm of the sum of the exponentials. */
-static double attention_scores(const struct heads *a, const double *qkv, int64_t head, int64_t t, double *s,
-                               double *error)
+ * logarithm of the sum of the exponentials and of what was summed before, whose logarithm is `before`. */
+static double attention_scores(const struct heads *a, const double *qkv, const double *kv, int64_t head,
+                               int64_t t, double before, double *s, double *error)
 {
-        double max = -INFINITY, sum = 0, size;
-        for (int64_t j = 0; j <= t; j++) {
-                s[j] = a->scale * dot(qkv + in_qkv(a, head, t, 0), qkv + in_qkv(a, head, j, 1), a->hs, &size);
+        double max = before, sum = 0, size;
+        for (int64_t j = 0; j < keys_seen(a, t); j++) {
+                s[j] = a->scale * dot(qkv + in_qkv(a, head, t, 0), kv + in_kv(a, head, j, 1), a->hs, &size);
                 error[j] = ((double)(a->hs + 8) * a->scale * size + 8) * u;
                 max = fmax(max, s[j]);
         }
-        for (int64_t j = 0; j <= t; j++)
+        for (int64_t j = 0; j < keys_seen(a, t); j++)
                 sum += exp(s[j] - max);
-        return max + log(fmax(sum, 1)); /* the largest term is 1 */
+        return max + log(fmax(sum + exp(before - max), 1)); /* the largest term is 1 */
 }
 
-/* The exact y and lse, and, unless NULL, the bounds of both: the probabilities may be rounded before their
- * product with v, small ones to what the format has near 0. */
-static void attend(const struct pair *pair, const struct heads *a, const double *qkv, double *y, double *lse,
-                   double *y_bound, double *lse_bound)
+/* The exact y and lse, of other ranks' keys from those that there are, and, unless NULL, the bounds of both:
+ * the probabilities may be rounded before their product with v, small ones to what the format has near 0. */
+static void attend(const struct pair *pair, const struct heads *a, const double *qkv, const double *kv,
+                   double *y, double *lse, double *y_bound, double *lse_bound)
 {
         double *s = new_doubles(a->T), *error = new_doubles(a->T);
         for (int64_t head = 0; head < a->B * a->H; head++)
                 for (int64_t t = 0; t < a->T; t++) {
-                        const int64_t at = in_y(a, head, t);
-                        const double log_sum = attention_scores(a, qkv, head, t, s, error);
-                        double worst = 0;
-                        for (int64_t j = 0; j <= t; j++)
+                        const int64_t at = in_y(a, head, t), seen = keys_seen(a, t);
+                        if (seen == 0)
+                                continue;
+                        const double before = a->others ? lse[head * a->T + t] : -INFINITY;
+                        const double log_sum = attention_scores(a, qkv, kv, head, t, before, s, error);
+                        const double kept = exp(before - log_sum);
+                        double worst = a->others ? 8 * u * (1 + fabs(before)) : 0;
+                        for (int64_t j = 0; j < seen; j++)
                                 worst = fmax(worst, error[j]);
-                        const double relative = 2 * worst + (double)(2 * t + 32) * u +
+                        const double relative = 2 * worst + (double)(2 * seen + 32) * u +
                                                 (pair->dtype != DTYPE_FP32 ? pair->h : 0);
                         lse[head * a->T + t] = log_sum;
                         if (lse_bound)
                                 lse_bound[head * a->T + t] =
-                                        worst + (double)(t + 16) * u + 4 * u * fabs(log_sum);
+                                        worst + (double)(seen + 16) * u + 4 * u * fabs(log_sum);
                         for (int64_t i = 0; i < a->hs; i++) {
-                                double sum = 0, size = 0, values = 0;
-                                for (int64_t j = 0; j <= t; j++) {
-                                        const double v = qkv[in_qkv(a, head, j, 2) + i];
+                                double sum = a->others ? kept * y[at + i] : 0, size = fabs(sum), values = 0;
+                                for (int64_t j = 0; j < seen; j++) {
+                                        const double v = kv[in_kv(a, head, j, 2) + i];
                                         const double term = exp(s[j] - log_sum) * v;
                                         sum += term;
                                         size += fabs(term);
@@ -2070,39 +2111,57 @@ static void check_attention(struct pair *pair, const struct heads *a, double siz
                *lse_bound = add_output(pair, &c, REAL, rows);
         const double *qkv = add_random(pair, &c, TENSOR, qkv_elements(a), size);
         double *y = new_doubles(elements), *lse = new_doubles(rows);
-        attend(pair, a, qkv, y, lse, y_bound, lse_bound);
+        attend(pair, a, qkv, qkv, y, lse, y_bound, lse_bound);
         free(y);
         free(lse);
         conforms(pair, &c);
 }
 
-/* Adds to the bounds of dqkv what row t brings. With ds = p (dp - rows): errors of p (its exponent's), of dp
+/* What backward is given. */
+struct attention_inputs {
+        const double *qkv, *kv, *dy, *y, *lse;
+};
+
+/* Adds to the bounds of dqkv and dkv, which may be the same, what row t brings, whose sum of p dp is `row`,
+ * made of terms that are `row_size` together. With ds = p (dp - rows): errors of p (its exponent's), of dp
  * and rows (sums over a head), and the rounding of p and ds before their products. */
 static void bound_attention_row(const struct pair *pair, const struct heads *a, int64_t head, int64_t t,
-                                const double *const in[4], double *s, double *error, double *bound)
+                                const struct attention_inputs *in, double row, double row_size, double *s,
+                                double *error, double *dqkv, double *dkv)
 {
-        const double *qkv = in[0], *dy = in[1] + in_y(a, head, t), *y = in[2] + in_y(a, head, t);
-        const double lse = in[3][head * a->T + t], h = pair->dtype ? pair->h : 0,
+        const double *dy = in->dy + in_y(a, head, t);
+        const double lse = in->lse[head * a->T + t], h = pair->dtype ? pair->h : 0,
                      terms = (double)(a->T * (a->H / a->KV) + 8) * u;
-        double row_size, size;
-        const double row = dot(dy, y, a->hs, &row_size);
-        (void)attention_scores(a, qkv, head, t, s, error);
-        for (int64_t j = 0; j <= t; j++) {
+        double size;
+        (void)attention_scores(a, in->qkv, in->kv, head, t, -INFINITY, s, error);
+        for (int64_t j = 0; j < keys_seen(a, t); j++) {
                 const double p = exp(s[j] - lse), relative = error[j] + 4 * u * fabs(lse) + 8 * u;
-                const double *k = qkv + in_qkv(a, head, j, 1), *q = qkv + in_qkv(a, head, t, 0);
-                const double dp = dot(dy, qkv + in_qkv(a, head, j, 2), a->hs, &size), ds = p * fabs(dp - row);
+                const double *k = in->kv + in_kv(a, head, j, 1), *q = in->qkv + in_qkv(a, head, t, 0);
+                const double dp = dot(dy, in->kv + in_kv(a, head, j, 2), a->hs, &size),
+                             ds = p * fabs(dp - row);
                 const double ds_error = (relative + h + terms) * ds +
                                         (1 + h) * p * ((double)(a->hs + 4) * u * (size + row_size)) +
                                         pair->tiny;
-                double *to[3];
-                for (int part = 0; part < 3; part++)
-                        to[part] = bound + in_qkv(a, head, part == 0 ? t : j, part);
+                double *const to[3] = {dqkv + in_qkv(a, head, t, 0), dkv + in_kv(a, head, j, 1),
+                                       dkv + in_kv(a, head, j, 2)};
                 for (int64_t i = 0; i < a->hs; i++) {
                         to[0][i] += a->scale * ds_error * fabs(k[i]);
                         to[1][i] += a->scale * ds_error * fabs(q[i]);
                         to[2][i] += ((relative + h + terms) * p + pair->tiny) * fabs(dy[i]);
                 }
         }
+}
+
+/* As they are stored. */
+static double *random_elements(struct pair *pair, int64_t count, double size)
+{
+        double *x = new_doubles(count);
+        for (int64_t i = 0; i < count; i++) {
+                unsigned char element[8];
+                write_element(pair, TENSOR, element, size * random_number(&pair->random));
+                x[i] = read_element(pair, TENSOR, element);
+        }
+        return x;
 }
 
 static void check_attention_backward(struct pair *pair, const struct heads *a, double size)
@@ -2112,13 +2171,9 @@ static void check_attention_backward(struct pair *pair, const struct heads *a, d
         name_attention(&c, "attention_backward", a);
         double *bound = add_output(pair, &c, TENSOR, qkv_elements(a)),
                *rows_bound = add_output(pair, &c, REAL, rows);
-        double *y = new_doubles(elements), *lse = new_doubles(rows), *qkv = new_doubles(qkv_elements(a));
-        for (int64_t i = 0; i < qkv_elements(a); i++) {
-                unsigned char element[8];
-                write_element(pair, TENSOR, element, size * random_number(&pair->random));
-                qkv[i] = read_element(pair, TENSOR, element);
-        }
-        attend(pair, a, qkv, y, lse, NULL, NULL);
+        double *y = new_doubles(elements), *lse = new_doubles(rows),
+               *qkv = random_elements(pair, qkv_elements(a), size);
+        attend(pair, a, qkv, qkv, y, lse, NULL, NULL);
         const double *dy = add_random(pair, &c, TENSOR, elements, 1);
         add(pair, &c, TENSOR, elements, y);
         add(pair, &c, REAL, rows, lse);
@@ -2127,9 +2182,82 @@ static void check_attention_backward(struct pair *pair, const struct heads *a, d
                 rows_bound[i] = NOT_COMPARED; /* a device's own */
         double *s = new_doubles(a->T), *error = new_doubles(a->T);
         for (int64_t head = 0; head < a->B * a->H; head++)
-                for (int64_t t = 0; t < a->T; t++)
-                        bound_attention_row(pair, a, head, t, (const double *const[]){qkv, dy, y, lse}, s,
-                                            error, bound);
+                for (int64_t t = 0; t < a->T; t++) {
+                        double row_size;
+                        const double row = dot(dy + in_y(a, head, t), y + in_y(a, head, t), a->hs, &row_size);
+                        bound_attention_row(pair, a, head, t,
+                                            &(struct attention_inputs){qkv, qkv, dy, y, lse}, row, row_size,
+                                            s, error, bound, bound);
+                }
+        free(s);
+        free(error);
+        conforms(pair, &c);
+}
+
+static void launch_context(struct device *device, void *p[], const struct test_case *c)
+{
+        const struct heads *a = c->context;
+        const struct context_place place = {.ranks = 2, .rank = !a->later, .distance = 1};
+        if (c->flag)
+                kernels_context_attention_backward(device, &place, p[0], p[1], p[2], p[3], p[4], p[5], p[6],
+                                                   a->B, a->T, a->H, a->KV, a->hs, a->scale);
+        else
+                kernels_context_attention(device, &place, p[0], p[1], p[2], p[3], a->B, a->T, a->H, a->KV,
+                                          a->hs, a->scale);
+}
+
+/* Logarithms of sums over keys that were there before. */
+static double *sums_before(struct pair *pair, const struct heads *a)
+{
+        double *lse = new_doubles(a->B * a->H * a->T);
+        for (int64_t i = 0; i < a->B * a->H * a->T; i++)
+                lse[i] = 1 + 3 * random_number(&pair->random);
+        return lse;
+}
+
+static void check_context(struct pair *pair, const struct heads *a, double size)
+{
+        const int64_t elements = a->B * a->T * a->H * a->hs, rows = a->B * a->H * a->T;
+        struct test_case c = {.launch = launch_context, .context = a};
+        name_attention(&c, a->later ? "context_attention, later," : "context_attention", a);
+        const double *y = add_random(pair, &c, TENSOR, elements, 1);
+        double *y_bound = written(&c);
+        const double *lse = add(pair, &c, REAL, rows, sums_before(pair, a));
+        double *lse_bound = written(&c);
+        const double *qkv = add_random(pair, &c, TENSOR, qkv_elements(a), size);
+        const double *kv = add_random(pair, &c, TENSOR, kv_elements(a), size);
+        double *sums = new_doubles(elements), *logarithms = new_doubles(rows);
+        memcpy(sums, y, (size_t)elements * sizeof *sums);
+        memcpy(logarithms, lse, (size_t)rows * sizeof *logarithms);
+        attend(pair, a, qkv, kv, sums, logarithms, y_bound, lse_bound);
+        free(sums);
+        free(logarithms);
+        conforms(pair, &c);
+}
+
+static void check_context_backward(struct pair *pair, const struct heads *a, double size)
+{
+        const int64_t elements = a->B * a->T * a->H * a->hs, rows = a->B * a->H * a->T;
+        struct test_case c = {.launch = launch_context, .context = a, .flag = true};
+        name_attention(&c, a->later ? "context_attention_backward, later," : "context_attention_backward", a);
+        double *qkv = random_elements(pair, qkv_elements(a), size);
+        double *kv = random_elements(pair, kv_elements(a), size);
+        double *s = new_doubles(a->T), *error = new_doubles(a->T);
+        add_random(pair, &c, TENSOR, qkv_elements(a), 1);
+        double *dqkv = written(&c);
+        double *dkv = add_output(pair, &c, TENSOR, kv_elements(a));
+        const double *sums = add_random(pair, &c, REAL, rows, 1);
+        const double *dy = add_random(pair, &c, TENSOR, elements, 1);
+        double *lse = sums_before(pair, a);
+        for (int64_t i = 0; i < rows; i++) /* over all keys, these too */
+                lse[i] = attention_scores(a, qkv, kv, i / a->T, i % a->T, lse[i], s, error);
+        add(pair, &c, REAL, rows, lse);
+        add(pair, &c, TENSOR, qkv_elements(a), qkv);
+        add(pair, &c, TENSOR, kv_elements(a), kv);
+        for (int64_t i = 0; i < rows; i++)
+                bound_attention_row(pair, a, i / a->T, i % a->T,
+                                    &(struct attention_inputs){qkv, kv, dy, NULL, lse}, sums[i],
+                                    fabs(sums[i]), s, error, dqkv, dkv);
         free(s);
         free(error);
         conforms(pair, &c);
@@ -2145,13 +2273,23 @@ static const struct {
                   {1, 131, 4, 1, 64}, {1, 33, 4, 1, 96}};
 enum { ATTENTIONS = sizeof attentions / sizeof *attentions };
 
+/* The heads of the numbered shape; of several ranks T is even. */
+static struct heads heads_of(int i, bool others)
+{
+        return (struct heads){.B = attentions[i].B,
+                              .T = attentions[i].T + (others ? attentions[i].T % 2 : 0),
+                              .H = attentions[i].H,
+                              .KV = attentions[i].KV,
+                              .hs = attentions[i].hs,
+                              .scale = 1 / sqrt((double)attentions[i].hs),
+                              .others = others};
+}
+
 static void attention_conforms(void **state)
 {
         for (int i = 0; i < ATTENTIONS; i++)
                 for (int again = 0; again < 2; again++) { /* aligned in other ways; larger scores */
-                        const struct heads a = {attentions[i].B,  attentions[i].T,
-                                                attentions[i].H,  attentions[i].KV,
-                                                attentions[i].hs, 1 / sqrt((double)attentions[i].hs)};
+                        const struct heads a = heads_of(i, false);
                         check_attention(*state, &a, again ? 5 : 1);
                 }
 }
@@ -2160,10 +2298,20 @@ static void attention_backward_conforms(void **state)
 {
         for (int i = 0; i < ATTENTIONS; i++)
                 for (int again = 0; again < 2; again++) {
-                        const struct heads a = {attentions[i].B,  attentions[i].T,
-                                                attentions[i].H,  attentions[i].KV,
-                                                attentions[i].hs, 1 / sqrt((double)attentions[i].hs)};
+                        const struct heads a = heads_of(i, false);
                         check_attention_backward(*state, &a, again ? 3 : 1);
+                }
+}
+
+static void attention_of_several_ranks_conforms(void **state)
+{
+        for (int i = 0; i < ATTENTIONS; i++)
+                for (int later = 0; later < 2; later++) {
+                        struct heads a = heads_of(i, true);
+                        a.later = later;
+                        const double size = (i + later) % 2 ? 3 : 1;
+                        check_context(*state, &a, size);
+                        check_context_backward(*state, &a, size);
                 }
 }
 
@@ -2635,8 +2783,9 @@ static void use_emulated_plugin(void)
                 cmocka_unit_test(weighted_swiglus_conform),                                                  \
                 cmocka_unit_test(ends_of_spread_experts_conform), cmocka_unit_test(softmaxes_conform),       \
                 cmocka_unit_test(cross_entropies_conform), cmocka_unit_test(attention_conforms),             \
-                cmocka_unit_test(attention_backward_conforms), cmocka_unit_test(squared_norms_conform),      \
-                cmocka_unit_test(adamw_conforms)
+                cmocka_unit_test(attention_backward_conforms),                                               \
+                cmocka_unit_test(attention_of_several_ranks_conforms),                                       \
+                cmocka_unit_test(squared_norms_conform), cmocka_unit_test(adamw_conforms)
 
 /* An argument is a pattern of the names of tests to run: "attention*". */
 int main(int argc, char **argv)
@@ -2650,6 +2799,7 @@ int main(int argc, char **argv)
                                                       cmocka_unit_test(elementwise_kernels_conform),
                                                       cmocka_unit_test(attention_conforms),
                                                       cmocka_unit_test(attention_backward_conforms),
+                                                      cmocka_unit_test(attention_of_several_ranks_conforms),
                                                       cmocka_unit_test(half_gradients_conform),
                                                       cmocka_unit_test(gradients_in_fp32_conform)};
         const struct CMUnitTest of_contract[] = {

@@ -510,18 +510,18 @@ static void rope_rotates_heads_by_their_position(void **state)
         static const struct {
                 int64_t B, T;
                 struct rope rope;
-        } cases[] = {{1, 1, {2, 2, 2, 10000, false, {0}, 0}},
-                     {3, 5, {12, 8, 4, 10000, false, {0}, 0}},
-                     {2, 33, {97, 72, 24, 500000, false, {0}, 0}},
-                     {2, 131, {192, 128, 64, 500000, true, {0}, 0}},
-                     {1, 1300, {20, 16, 16, 500000, false, {0}, 0}},
-                     {2, 3, {1040, 1036, 518, 10000, true, {0}, 0}},
-                     {1, 40, {30, 24, 8, 10000, false, {0.75, 0, 0, 1}, 0}},
-                     {1, 70, {64, 48, 16, 500000, true, {0.875, -2.1, 0, 1.33}, 0}},
-                     {2, 50, {64, 64, 32, 10000, false, {0.75, 0, 0.25, -0.5}, 0}},
-                     {2, 50, {96, 64, 32, 10000, false, {0}, 16}},
-                     {1, 70, {44, 33, 11, 10000, true, {0.875, -2.1, 0, 1.33}, 6}},
-                     {2, 5, {1560, 1040, 520, 10000, false, {0}, 260}}};
+        } cases[] = {{1, 1, {2, 2, 2, 10000, false, {0}, 0, {0}}},
+                     {3, 5, {12, 8, 4, 10000, false, {0}, 0, {0}}},
+                     {2, 33, {97, 72, 24, 500000, false, {0}, 0, {0}}},
+                     {2, 131, {192, 128, 64, 500000, true, {0}, 0, {0}}},
+                     {1, 1300, {20, 16, 16, 500000, false, {0}, 0, {0}}},
+                     {2, 3, {1040, 1036, 518, 10000, true, {0}, 0, {0}}},
+                     {1, 40, {30, 24, 8, 10000, false, {0.75, 0, 0, 1}, 0, {0}}},
+                     {1, 70, {64, 48, 16, 500000, true, {0.875, -2.1, 0, 1.33}, 0, {0}}},
+                     {2, 50, {64, 64, 32, 10000, false, {0.75, 0, 0.25, -0.5}, 0, {0}}},
+                     {2, 50, {96, 64, 32, 10000, false, {0}, 16, {0}}},
+                     {1, 70, {44, 33, 11, 10000, true, {0.875, -2.1, 0, 1.33}, 6, {0}}},
+                     {2, 5, {1560, 1040, 520, 10000, false, {0}, 260, {0}}}};
         struct device *device = *state;
         uint64_t random = seed;
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -539,7 +539,7 @@ static void rope_rotates_heads_by_their_position(void **state)
 static void rope_is_accurate_at_far_positions(void **state)
 {
         enum { T = 262144, HEAD = 6 };
-        const struct rope rope = {HEAD, HEAD, HEAD, 500000, false, {0}, 0};
+        const struct rope rope = {HEAD, HEAD, HEAD, 500000, false, {0}, 0, {0}};
         struct device *device = *state;
         uint64_t random = seed;
         real *x = random_tensor(device, &random, T * HEAD, 1), *before = copied_reals(x, T * HEAD);
@@ -686,10 +686,10 @@ static void queries_keys_and_values_are_made_of_latent_rows_and_go_back(void **s
         static const struct {
                 int64_t B, T;
                 struct latent of;
-        } cases[] = {{1, 1, {1, 1, 2, 1, false, 1, 10000, {0}}},
-                     {2, 5, {3, 6, 4, 10, true, 1, 10000, {0}}},
-                     {2, 37, {4, 16, 8, 16, true, 1.2, 500, {0.75, 0, 0.25, -0.5}}},
-                     {1, 70, {2, 5, 64, 7, false, 0.9, 500000, {0.875, -2.1, 0, 1.33}}}};
+        } cases[] = {{1, 1, {1, 1, 2, 1, false, 1, 10000, {0}, {0}}},
+                     {2, 5, {3, 6, 4, 10, true, 1, 10000, {0}, {0}}},
+                     {2, 37, {4, 16, 8, 16, true, 1.2, 500, {0.75, 0, 0.25, -0.5}, {0}}},
+                     {1, 70, {2, 5, 64, 7, false, 0.9, 500000, {0.875, -2.1, 0, 1.33}, {0}}}};
         struct device *device = *state;
         uint64_t random = seed;
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

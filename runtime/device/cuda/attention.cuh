@@ -1,5 +1,5 @@
-/* Causal attention on tensor cores, what its kernels share: where the operands lie, which tiles a block
- * takes, tiles in shared memory, and fragments of them.
+/* Attention on tensor cores, what its kernels share: where the operands lie, which tiles a block takes, tiles
+ * in shared memory, and fragments of them.
  *
  * No (T,T) matrix is in memory (Dao et al. 2022): a block owns the rows of one tile, of queries or of keys,
  * and steps over the tiles of the other kind, which arrive by asynchronous copies while the previous ones
@@ -24,25 +24,30 @@ enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = 32 * ATTENTION_WARPS };
 #define ATTENTION_LOG2E 1.4426950408889634f
 
 /* One launch, as it is given to a kernel by value: operands as runtime/device/kernels.h has them (backward
- * alone uses dqkv, dy and rows), and the shape, which attention_shape fills in. */
+ * alone uses dqkv, dkv, dy and rows), and the shape, which attention_shape fills in.
+ *
+ * Kernels come in two kinds. `causal`: a query sees the keys up to its own, which are in the same rows; kv is
+ * qkv, dkv is dqkv. Otherwise queries from `first` on see another rank's keys before `seen`, all of them, and
+ * go on with what y and lse, or dqkv, already hold. */
 struct attention {
-        const void *qkv, *dy;
-        void *dqkv, *y;
+        const void *qkv, *kv, *dy;
+        void *dqkv, *dkv, *y;
         float *lse, *rows;
         int64_t heads;        /* of queries, of all sequences */
         int H, KV;            /* a sequence's heads of queries, and of keys and values */
         int group;            /* H / KV: heads of queries that share one of keys and values */
         int T, hs;            /* tokens of a sequence; elements of a head */
-        int64_t row;          /* elements of a row of qkv */
-        int64_t keys, values; /* from a row's beginning to its keys, from there to its values */
+        int first, seen;      /* the first query; keys before this one are seen: causal 0 and T */
+        int64_t row, kv_row;  /* elements of a row of qkv, of kv */
+        int64_t keys, values; /* from the beginning of kv's row to the keys, from there to the values */
         bool aligned;         /* every row of a head begins at a multiple of 16 bytes */
         float scale;
 };
 
 /* Queue attention of fp32 tensors, on ordinary arithmetic, for any hs <= CUDA_WIDEST_HEAD
  * (attention_fp32.cu). They return what cudaGetLastError says after the launch. */
-cudaError_t attention_fp32(cudaStream_t stream, const struct attention *attention);
-cudaError_t attention_fp32_backward(cudaStream_t stream, const struct attention *attention);
+cudaError_t attention_fp32(cudaStream_t stream, const struct attention *attention, bool causal);
+cudaError_t attention_fp32_backward(cudaStream_t stream, const struct attention *attention, bool causal);
 
 /* Which tile of which head a block takes: a head of queries, or of keys and values, counted over all
  * sequences. */
@@ -70,21 +75,41 @@ static __device__ __forceinline__ struct attention_block attention_block(int64_t
         return block;
 }
 
-/* Returns how many tiles of `rows` rows a head has. */
-static __host__ __device__ __forceinline__ int attention_tiles(const struct attention *a, int rows)
+/* Return how many tiles of `rows` rows the queries of a head have, and its keys. */
+static __host__ __device__ __forceinline__ int attention_query_tiles(const struct attention *a, int rows)
+{
+        return (a->T - a->first + rows - 1) / rows;
+}
+
+static __host__ __device__ __forceinline__ int attention_key_tiles(const struct attention *a, int rows)
 {
         return (a->T + rows - 1) / rows;
+}
+
+/* Returns the last key that a query sees. */
+template <bool causal>
+static __device__ __forceinline__ int attention_last_key(const struct attention *a, int query)
+{
+        return causal ? query : a->seen - 1;
+}
+
+/* Returns behind which key none is seen by queries before `end`. */
+template <bool causal>
+static __device__ __forceinline__ int attention_keys_end(const struct attention *a, int end)
+{
+        return causal && end < a->seen ? end : a->seen;
 }
 
 /* Fills in the shape and scale from a launch; pointers and `aligned` are the caller's to set. Returns false
  * if the kernels cannot do them. The scale must be positive, so that the largest score is the largest
  * scaled one. */
 static inline bool attention_shape(struct attention *a, const struct kernel *kernel,
-                                   const struct kernel_args *args)
+                                   const struct kernel_args *args, bool causal)
 {
         if (kernel->k < 1 || kernel->k > CUDA_WIDEST_HEAD || kernel->m < 1 || kernel->m > INT32_MAX / 2 ||
             kernel->batch < 1 || args->inner < 1 || args->inner > INT32_MAX || !(args->scalar[0] > 0) ||
-            args->inner % kernel_group(kernel) != 0 || kernel->batch % args->inner != 0)
+            args->inner % kernel_group(kernel) != 0 || kernel->batch % args->inner != 0 ||
+            (!causal && kernel->m % 2 != 0))
                 return false;
         a->heads = kernel->batch;
         a->H = (int)args->inner;
@@ -92,9 +117,12 @@ static inline bool attention_shape(struct attention *a, const struct kernel *ker
         a->KV = a->H / a->group;
         a->T = (int)kernel->m;
         a->hs = (int)kernel->k;
-        a->keys = (int64_t)a->H * a->hs;
+        a->first = !causal && args->ld[2] ? a->T / 2 : 0;
+        a->seen = causal || args->ld[2] ? a->T : a->T / 2;
         a->values = (int64_t)a->KV * a->hs;
-        a->row = a->keys + 2 * a->values;
+        a->row = (int64_t)a->H * a->hs + 2 * a->values;
+        a->keys = causal ? (int64_t)a->H * a->hs : 0;
+        a->kv_row = a->keys + 2 * a->values;
         a->scale = (float)args->scalar[0];
         return true;
 }
@@ -112,8 +140,8 @@ template <class element> struct attention_matrix {
         int64_t stride;
 };
 
-/* These return a head's matrix in qkv or dqkv: the queries of `head` (below a->heads); the keys, and the
- * values, of `kv_head` (below a->heads / a->group). */
+/* These return a head's matrix: in qkv or dqkv the queries of `head` (below a->heads); in kv or dkv the keys,
+ * and the values, of `kv_head` (below a->heads / a->group). */
 template <class element>
 static __device__ __forceinline__ struct attention_matrix<element>
 attention_queries(const struct attention *a, const void *qkv, int64_t head) {
@@ -125,17 +153,18 @@ attention_queries(const struct attention *a, const void *qkv, int64_t head) {
 
 template <class element>
 static __device__ __forceinline__ struct attention_matrix<element>
-attention_keys(const struct attention *a, const void *qkv, int64_t kv_head) {
+attention_keys(const struct attention *a, const void *kv, int64_t kv_head) {
         struct attention_matrix<element> matrix = {
-                (element *)qkv + kv_head / a->KV * a->T * a->row + a->keys + kv_head % a->KV * a->hs, a->row
+                (element *)kv + kv_head / a->KV * a->T * a->kv_row + a->keys + kv_head % a->KV * a->hs,
+                        a->kv_row
         };
         return matrix;
 }
 
 template <class element>
 static __device__ __forceinline__ struct attention_matrix<element>
-attention_values(const struct attention *a, const void *qkv, int64_t kv_head) {
-        struct attention_matrix<element> matrix = attention_keys<element>(a, qkv, kv_head);
+attention_values(const struct attention *a, const void *kv, int64_t kv_head) {
+        struct attention_matrix<element> matrix = attention_keys<element>(a, kv, kv_head);
         matrix.first += a->values;
         return matrix;
 }
@@ -193,12 +222,12 @@ template <bool bf16> static __device__ __forceinline__ uint32_t attention_pack(f
         return bits;
 }
 
-/* Starts the load of rows first .. first + rows - 1 of `matrix` into a tile: zeros from row T and column hs
- * on. Arrived after attention_arrive. */
+/* Starts the load of rows first .. first + rows - 1 of `matrix` into a tile: zeros from row `end` and column
+ * hs on. Arrived after attention_arrive. */
 template <int HS, int rows>
 static __device__ __forceinline__ void attention_load(unsigned char *tile, const struct attention *a,
                                                       struct attention_matrix<const uint16_t> matrix,
-                                                      int first)
+                                                      int first, int end)
 {
         constexpr int chunks = HS / 8, step = ATTENTION_THREADS / chunks;
         int row = (int)threadIdx.x / chunks, column = (int)threadIdx.x % chunks * 8;
@@ -208,7 +237,7 @@ static __device__ __forceinline__ void attention_load(unsigned char *tile, const
 #pragma unroll
                 for (int r = 0; r < rows; r += step) {
                         copy_async_16(to + r * attention_sizes<HS>::pitch, from + r * matrix.stride,
-                                      first + row + r < a->T && column < a->hs);
+                                      first + row + r < end && column < a->hs);
                 }
                 return;
         }
@@ -216,7 +245,7 @@ static __device__ __forceinline__ void attention_load(unsigned char *tile, const
         for (int r = 0; r < rows; r += step) {
 #pragma unroll 1
                 for (int i = 0; i < 8; i++) {
-                        bool valid = first + row + r < a->T && column + i < a->hs;
+                        bool valid = first + row + r < end && column + i < a->hs;
                         ((uint16_t *)(to + r * attention_sizes<HS>::pitch))[i] =
                                 valid ? from[r * matrix.stride + i] : (uint16_t)0;
                 }
@@ -302,6 +331,32 @@ static __device__ __forceinline__ void attention_scale(float sums[strips][HS / 8
 #pragma unroll
         for (int i = 0; i < strips * (HS / 8) * 4; i++)
                 sums[i / (HS / 2)][i / 4 % (HS / 8)][i % 4] *= scale;
+}
+
+/* Returns an element as a number. */
+template <bool bf16> static __device__ __forceinline__ float attention_number(uint16_t element)
+{
+        return bf16 ? __uint_as_float((uint32_t)element << 16) : __half2float(__ushort_as_half(element));
+}
+
+/* Fills a warp's sums with its rows of `matrix` from row `first` on, times `factor`: zeros from row T and
+ * column hs on. */
+template <bool bf16, int HS, int strips>
+static __device__ __forceinline__ void
+attention_resume(float sums[strips][HS / 8][4], const struct attention *a,
+                 struct attention_matrix<const uint16_t> matrix, int first, float factor)
+{
+        int lane = (int)threadIdx.x % 32, row = first + lane / 4, column = lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < strips * (HS / 8) * 4; i++) {
+                int m = i / (HS / 2), n = i / 4 % (HS / 8), e = i % 4;
+                int at_row = row + 16 * m + e / 2 * 8, at_column = column + 8 * n + e % 2;
+                sums[m][n][e] = 0;
+                if (at_row < a->T && at_column < a->hs)
+                        sums[m][n][e] =
+                                attention_number<bf16>(matrix.first[at_row * matrix.stride + at_column]) *
+                                factor;
+        }
 }
 
 /* Writes a warp's rows to `matrix` from row `first` on, all that are less than T, by way of `own`, memory for

@@ -4,24 +4,23 @@
  * dv, a tile of keys a block, which takes the heads of its group in turn, and one dq, a tile of queries a
  * block. The last two both compute p and ds:
  * seven products where five would do, but no sum then crosses blocks, so that results do not depend on the
- * order in which blocks end. */
+ * order in which blocks end. Of another rank's keys the last two go on with what dqkv holds, and rows are
+ * there. */
 #include "runtime/device/cuda/attention.cuh"
 
 /* --- rows ---------------------------------------------------------------------------------------------- */
 
 enum { ROW_LANES = 8 }; /* lanes to a row: a head of 64 elements is then 16 bytes a lane */
 
-template <bool bf16> static __device__ __forceinline__ float element_product(uint32_t a, uint32_t b)
+template <bool bf16> static __device__ __forceinline__ float element_product(uint16_t a, uint16_t b)
 {
-        if (bf16)
-                return __uint_as_float(a << 16) * __uint_as_float(b << 16);
-        return __half2float(__ushort_as_half((unsigned short)a)) *
-               __half2float(__ushort_as_half((unsigned short)b));
+        return attention_number<bf16>(a) * attention_number<bf16>(b);
 }
 
 template <bool bf16> static __device__ __forceinline__ float word_product(uint32_t a, uint32_t b)
 {
-        return element_product<bf16>(a & 0xffff, b & 0xffff) + element_product<bf16>(a >> 16, b >> 16);
+        return element_product<bf16>((uint16_t)a, (uint16_t)b) +
+               element_product<bf16>((uint16_t)(a >> 16), (uint16_t)(b >> 16));
 }
 
 /* rows (B,H,T) = sum(dy y), both (B,T,H hs): row b T H + t H + h of dy goes to b, h, t. There are fewer than
@@ -90,13 +89,13 @@ static __device__ __forceinline__ void keys_products(struct keys_step<HS> *step,
 }
 
 /* From products to p and ds. `lse` holds -lse log2(e) of the step's queries, `rows` their rows; `ahead`: the
- * warp's first key less the first query. */
-template <int HS>
+ * warp's first key less the last that the first query sees. */
+template <int HS, bool causal>
 static __device__ __forceinline__ void keys_softmax(struct keys_step<HS> *step, const float *lse,
                                                     const float *rows, int ahead, float scale)
 {
         constexpr int strips = attention_sizes<HS>::strips, queries = attention_sizes<HS>::queries;
-        int lane = (int)threadIdx.x % 32, first = ahead + lane / 4 - lane % 4 * 2;
+        int lane = (int)threadIdx.x % 32, first = ahead + lane / 4 - (causal ? lane % 4 * 2 : 0);
         bool masked = ahead + 16 * strips > 1;
 #pragma unroll
         for (int n = 0; n < queries / 8; n++) {
@@ -107,7 +106,7 @@ static __device__ __forceinline__ void keys_softmax(struct keys_step<HS> *step, 
 #pragma unroll
                         for (int e = 0; e < 4; e++) {
                                 float p = exp2_fast(fmaf(step->p[m][n][e], scale, e % 2 ? shift.y : shift.x));
-                                if (masked && first + 16 * m + e / 2 * 8 - 8 * n - e % 2 > 0)
+                                if (masked && first + 16 * m + e / 2 * 8 - (causal ? 8 * n + e % 2 : 0) > 0)
                                         p = 0;
                                 step->p[m][n][e] = p;
                                 step->ds[m][n][e] = p * (step->ds[m][n][e] - (e % 2 ? row.y : row.x));
@@ -148,7 +147,7 @@ static __device__ __forceinline__ float keys_statistic(const struct attention *a
 /* A block computes dk and dv of `rows` keys of one head; the heads of queries that share them, and the tiles
  * of each from the block's own on, are one sequence of steps. With 64-element heads its 54.5 KiB of shared
  * memory let two blocks run where a multiprocessor has 112 KiB or more. */
-template <bool bf16, int HS>
+template <bool bf16, int HS, bool causal>
 static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         attention_backward_keys(const struct attention a)
 {
@@ -158,32 +157,34 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         CUDA_DYNAMIC_SHARED(shared);
         float *statistics = (float *)(shared + place::statistics);
         struct attention_block block =
-                attention_block(a.heads / a.group, attention_tiles(&a, sizes::rows), false);
+                attention_block(a.heads / a.group, attention_key_tiles(&a, sizes::rows), false);
         int64_t head = block.head * a.group;
         struct attention_matrix<const uint16_t> q = attention_queries<const uint16_t>(&a, a.qkv, head);
         struct attention_matrix<const uint16_t> dy = attention_output<const uint16_t>(&a, a.dy, head);
         int first = block.tile * sizes::rows, own = (int)threadIdx.x / 32 * own_rows, mine = first + own;
-        const float *at = keys_statistics<HS>(&a, head * a.T + first);
+        int from = causal ? first : a.first; /* the first query that sees any of them */
+        const float *at = keys_statistics<HS>(&a, head * a.T + from);
 
-        attention_load<HS, sizes::rows>(shared, &a, attention_keys<const uint16_t>(&a, a.qkv, block.head),
-                                        first);
+        attention_load<HS, sizes::rows>(shared, &a, attention_keys<const uint16_t>(&a, a.kv, block.head),
+                                        first, a.seen);
         attention_load<HS, sizes::rows>(shared + place::own, &a,
-                                        attention_values<const uint16_t>(&a, a.qkv, block.head), first);
-        attention_load<HS, queries>(shared + 2 * place::own, &a, q, first);
-        attention_load<HS, queries>(shared + 2 * place::own + place::tile, &a, dy, first);
+                                        attention_values<const uint16_t>(&a, a.kv, block.head), first,
+                                        a.seen);
+        attention_load<HS, queries>(shared + 2 * place::own, &a, q, from, a.T);
+        attention_load<HS, queries>(shared + 2 * place::own + place::tile, &a, dy, from, a.T);
         if (threadIdx.x < 2 * queries)
-                statistics[threadIdx.x] = keys_statistic<HS>(&a, at, first);
+                statistics[threadIdx.x] = keys_statistic<HS>(&a, at, from);
         attention_arrive();
         float dk[sizes::strips][HS / 8][4] = {}, dv[sizes::strips][HS / 8][4] = {};
-        for (int query = first, stage = 0, left = a.group; left > 0; stage ^= 1) {
+        for (int query = from, stage = 0, left = first < a.seen ? a.group : 0; left > 0; stage ^= 1) {
                 const unsigned char *now = shared + 2 * place::own + 2 * stage * place::tile;
                 unsigned char *next = shared + 2 * place::own + 2 * (stage ^ 1) * place::tile;
-                int ahead = mine - query;
+                int ahead = mine - attention_last_key<causal>(&a, query);
                 query += queries;
                 at += queries;
                 if (query >= a.T) {
-                        at += a.T - (query - first);
-                        query = first;
+                        at += a.T - (query - from);
+                        query = from;
                         q.first += a.hs;
                         dy.first += a.hs;
                         left--;
@@ -192,18 +193,18 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
                 float statistic = 0;
                 if (left > 0) {
                         statistic = keys_statistic<HS>(&a, at, query);
-                        attention_load<HS, queries>(next, &a, q, query);
-                        attention_load<HS, queries>(next + place::tile, &a, dy, query);
+                        attention_load<HS, queries>(next, &a, q, query, a.T);
+                        attention_load<HS, queries>(next + place::tile, &a, dy, query, a.T);
                 }
-                if (ahead < queries) {
+                if (ahead < (causal ? queries : 1)) {
                         struct keys_step<HS> step = {
                         };
                         const float *statistics_now = statistics + 2 * stage * queries;
                         keys_products<bf16, HS>(&step, shared + own * sizes::pitch,
                                                 shared + place::own + own * sizes::pitch, now,
                                                 now + place::tile);
-                        keys_softmax<HS>(&step, statistics_now, statistics_now + queries, ahead,
-                                         a.scale * ATTENTION_LOG2E);
+                        keys_softmax<HS, causal>(&step, statistics_now, statistics_now + queries, ahead,
+                                                 a.scale * ATTENTION_LOG2E);
 #pragma unroll
                         for (int i = 0; i < queries; i += 16) {
                                 uint32_t p[sizes::strips][4], ds[sizes::strips][4];
@@ -224,10 +225,9 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         }
         attention_scale<HS, sizes::strips>(dk, a.scale);
         attention_store<bf16, HS, sizes::strips>(shared + own * sizes::pitch, &a,
-                                                 attention_keys<uint16_t>(&a, a.dqkv, block.head), mine, dk);
+                                                 attention_keys<uint16_t>(&a, a.dkv, block.head), mine, dk);
         attention_store<bf16, HS, sizes::strips>(shared + place::own + own * sizes::pitch, &a,
-                                                 attention_values<uint16_t>(&a, a.dqkv, block.head), mine,
-                                                 dv);
+                                                 attention_values<uint16_t>(&a, a.dkv, block.head), mine, dv);
 }
 
 /* --- dq ------------------------------------------------------------------------------------------------ */
@@ -240,8 +240,9 @@ template <int HS> struct queries_state {
         float lse[strips][2], rows[strips][2]; /* lse times -log2(e) */
 };
 
-/* 16 keys and their values at `k` and `v`; `ahead`: the first key less the warp's first query. */
-template <bool bf16, int HS>
+/* 16 keys and their values at `k` and `v`; `ahead`: the first key less the last that the warp's first query
+ * sees. */
+template <bool bf16, int HS, bool causal>
 static __device__ __forceinline__ void queries_step(struct queries_state<HS> *state, const unsigned char *k,
                                                     const unsigned char *v, int ahead, float scale)
 {
@@ -261,7 +262,7 @@ static __device__ __forceinline__ void queries_step(struct queries_state<HS> *st
                         }
                 }
         }
-        int lane = (int)threadIdx.x % 32, first = ahead + lane % 4 * 2 - lane / 4;
+        int lane = (int)threadIdx.x % 32, first = ahead + lane % 4 * 2 - (causal ? lane / 4 : 0);
         bool masked = ahead + 16 > 1;
         uint32_t left[strips][4];
 #pragma unroll
@@ -270,7 +271,7 @@ static __device__ __forceinline__ void queries_step(struct queries_state<HS> *st
                 for (int i = 0; i < 8; i++) {
                         int n = i / 4, e = i % 4, half = e / 2;
                         float probability = exp2_fast(fmaf(p[m][n][e], scale, state->lse[m][half]));
-                        if (masked && first + 8 * n + e % 2 - 8 * half - 16 * m > 0)
+                        if (masked && first + 8 * n + e % 2 - (causal ? 8 * half + 16 * m : 0) > 0)
                                 probability = 0;
                         ds[m][n][e] = probability * (ds[m][n][e] - state->rows[m][half]);
                 }
@@ -305,45 +306,50 @@ static __device__ __forceinline__ void queries_begin(struct queries_state<HS> *s
 
 /* A block computes dq of `rows` queries of one head. Both stages of keys and values first hold the queries
  * and their dy, on the way to registers. */
-template <bool bf16, int HS>
+template <bool bf16, int HS, bool causal>
 static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
         attention_backward_queries(const struct attention a)
 {
         using sizes = attention_sizes<HS>;
         constexpr int half_stage = sizes::keys * sizes::pitch, own_rows = 16 * sizes::strips;
         CUDA_DYNAMIC_SHARED(shared);
-        struct attention_block block = attention_block(a.heads, attention_tiles(&a, sizes::rows), true);
+        struct attention_block block = attention_block(a.heads, attention_query_tiles(&a, sizes::rows), true);
         int64_t kv_head = block.head / a.group;
-        struct attention_matrix<const uint16_t> k = attention_keys<const uint16_t>(&a, a.qkv, kv_head);
-        struct attention_matrix<const uint16_t> v = attention_values<const uint16_t>(&a, a.qkv, kv_head);
-        int first = block.tile * sizes::rows, own = (int)threadIdx.x / 32 * own_rows, mine = first + own;
-        int end = first + sizes::rows < a.T ? first + sizes::rows : a.T;
+        struct attention_matrix<const uint16_t> k = attention_keys<const uint16_t>(&a, a.kv, kv_head);
+        struct attention_matrix<const uint16_t> v = attention_values<const uint16_t>(&a, a.kv, kv_head);
+        int first = a.first + block.tile * sizes::rows, own = (int)threadIdx.x / 32 * own_rows;
+        int mine = first + own, end = attention_keys_end<causal>(&a, first + sizes::rows);
+        int my_end = attention_keys_end<causal>(&a, mine + own_rows);
 
         attention_load<HS, sizes::rows>(shared, &a, attention_queries<const uint16_t>(&a, a.qkv, block.head),
-                                        first);
+                                        first, a.T);
         attention_load<HS, sizes::rows>(shared + 2 * half_stage, &a,
-                                        attention_output<const uint16_t>(&a, a.dy, block.head), first);
+                                        attention_output<const uint16_t>(&a, a.dy, block.head), first, a.T);
         attention_arrive();
         struct queries_state<HS> state = {
         };
         queries_begin<HS>(&state, shared + own * sizes::pitch, shared + 2 * half_stage + own * sizes::pitch,
                           &a, block.head, mine);
+        if (!causal)
+                attention_resume<bf16, HS, sizes::strips>(
+                        state.dq, &a, attention_queries<const uint16_t>(&a, a.dqkv, block.head), mine,
+                        1 / a.scale);
         __syncthreads();
-        attention_load<HS, sizes::keys>(shared, &a, k, 0);
-        attention_load<HS, sizes::keys>(shared + half_stage, &a, v, 0);
+        attention_load<HS, sizes::keys>(shared, &a, k, 0, a.seen);
+        attention_load<HS, sizes::keys>(shared + half_stage, &a, v, 0, a.seen);
         attention_arrive();
         for (int key = 0, stage = 0; key < end; key += sizes::keys, stage ^= 1) {
                 const unsigned char *now = shared + 2 * stage * half_stage;
                 unsigned char *next = shared + 2 * (stage ^ 1) * half_stage;
                 if (key + sizes::keys < end) {
-                        attention_load<HS, sizes::keys>(next, &a, k, key + sizes::keys);
-                        attention_load<HS, sizes::keys>(next + half_stage, &a, v, key + sizes::keys);
+                        attention_load<HS, sizes::keys>(next, &a, k, key + sizes::keys, a.seen);
+                        attention_load<HS, sizes::keys>(next + half_stage, &a, v, key + sizes::keys, a.seen);
                 }
 #pragma unroll 1
-                for (int part = 0; part < sizes::keys && key + part < mine + own_rows; part += 16)
-                        queries_step<bf16, HS>(&state, now + part * sizes::pitch,
-                                               now + half_stage + part * sizes::pitch, key + part - mine,
-                                               a.scale * ATTENTION_LOG2E);
+                for (int part = 0; part < sizes::keys && key + part < my_end; part += 16)
+                        queries_step<bf16, HS, causal>(
+                                &state, now + part * sizes::pitch, now + half_stage + part * sizes::pitch,
+                                key + part - attention_last_key<causal>(&a, mine), a.scale * ATTENTION_LOG2E);
                 attention_arrive();
         }
         attention_scale<HS, sizes::strips>(state.dq, a.scale);
@@ -354,24 +360,46 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
 
 /* --- launches ------------------------------------------------------------------------------------------ */
 
-template <bool bf16, int HS> static cudaError_t launch(cudaStream_t stream, const struct attention *a)
+template <bool bf16, int HS, bool causal>
+static cudaError_t launch(cudaStream_t stream, const struct attention *a)
 {
         using sizes = attention_sizes<HS>;
-        int64_t blocks = attention_tiles(a, sizes::rows) * a->heads, key_blocks = blocks / a->group;
+        int64_t blocks = attention_query_tiles(a, sizes::rows) * a->heads;
+        int64_t key_blocks = attention_key_tiles(a, sizes::rows) * (a->heads / a->group);
         int64_t row_blocks = (a->heads * a->T * ROW_LANES + ATTENTION_THREADS - 1) / ATTENTION_THREADS;
-        if (blocks > INT32_MAX || row_blocks > INT32_MAX || a->heads * a->T > UINT32_MAX)
+        if (key_blocks > INT32_MAX || blocks > INT32_MAX || row_blocks > INT32_MAX ||
+            a->heads * a->T > UINT32_MAX)
                 return cudaErrorInvalidValue;
         cudaError_t error =
-                cudaFuncSetAttribute(attention_backward_keys<bf16, HS>,
+                cudaFuncSetAttribute(attention_backward_keys<bf16, HS, causal>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, keys_shared<HS>::bytes);
         if (error != cudaSuccess)
                 return error;
-        CUDA_LAUNCH((attention_rows<bf16>), (unsigned)row_blocks, ATTENTION_THREADS, 0, stream, *a);
-        CUDA_LAUNCH((attention_backward_keys<bf16, HS>), (unsigned)key_blocks, ATTENTION_THREADS,
+        if (causal)
+                CUDA_LAUNCH((attention_rows<bf16>), (unsigned)row_blocks, ATTENTION_THREADS, 0, stream, *a);
+        CUDA_LAUNCH((attention_backward_keys<bf16, HS, causal>), (unsigned)key_blocks, ATTENTION_THREADS,
                     keys_shared<HS>::bytes, stream, *a);
-        CUDA_LAUNCH((attention_backward_queries<bf16, HS>), (unsigned)blocks, ATTENTION_THREADS,
+        CUDA_LAUNCH((attention_backward_queries<bf16, HS, causal>), (unsigned)blocks, ATTENTION_THREADS,
                     4 * sizes::keys * sizes::pitch, stream, *a);
         return cudaGetLastError();
+}
+
+/* With the operands in `a`; without y where there is nothing to make rows of. */
+template <bool causal>
+static cudaError_t attend_backward(cudaStream_t stream, const struct kernel *kernel,
+                                   const struct kernel_args *args, struct attention *a)
+{
+        if (!attention_shape(a, kernel, args, causal))
+                return cudaErrorInvalidValue;
+        if (kernel->dtype == DTYPE_FP32)
+                return attention_fp32_backward(stream, a, causal);
+        a->aligned = attention_aligned(a, a->qkv) && attention_aligned(a, a->kv) &&
+                     attention_aligned(a, a->dqkv) && attention_aligned(a, a->dkv) &&
+                     attention_aligned(a, a->dy) && attention_aligned(a, a->y);
+        if (kernel->dtype == DTYPE_BF16)
+                return a->hs <= 64 ? launch<true, 64, causal>(stream, a)
+                                   : launch<true, 128, causal>(stream, a);
+        return a->hs <= 64 ? launch<false, 64, causal>(stream, a) : launch<false, 128, causal>(stream, a);
 }
 
 extern "C" cudaError_t cuda_attention_backward(cudaStream_t stream, const struct kernel *kernel,
@@ -384,13 +412,22 @@ extern "C" cudaError_t cuda_attention_backward(cudaStream_t stream, const struct
         a.y = args->p[3];
         a.lse = (float *)args->p[4];
         a.qkv = args->p[5];
-        if (!attention_shape(&a, kernel, args))
-                return cudaErrorInvalidValue;
-        if (kernel->dtype == DTYPE_FP32)
-                return attention_fp32_backward(stream, &a);
-        a.aligned = attention_aligned(&a, a.qkv) && attention_aligned(&a, a.dqkv) &&
-                    attention_aligned(&a, a.dy) && attention_aligned(&a, a.y);
-        if (kernel->dtype == DTYPE_BF16)
-                return a.hs <= 64 ? launch<true, 64>(stream, &a) : launch<true, 128>(stream, &a);
-        return a.hs <= 64 ? launch<false, 64>(stream, &a) : launch<false, 128>(stream, &a);
+        a.kv = a.qkv;
+        a.dkv = a.dqkv;
+        return attend_backward<true>(stream, kernel, args, &a);
+}
+
+extern "C" cudaError_t cuda_context_attention_backward(cudaStream_t stream, const struct kernel *kernel,
+                                                       const struct kernel_args *args,
+                                                       const struct cuda_work *)
+{
+        struct attention a = {};
+        a.dqkv = args->p[0];
+        a.dkv = args->p[1];
+        a.rows = (float *)args->p[2];
+        a.dy = args->p[3];
+        a.lse = (float *)args->p[4];
+        a.qkv = args->p[5];
+        a.kv = args->p[6];
+        return attend_backward<false>(stream, kernel, args, &a);
 }

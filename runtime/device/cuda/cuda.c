@@ -41,6 +41,8 @@ static cuda_launch_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_LATENT_QKV_BACKWARD] = cuda_latent_qkv_backward,
         [KERNEL_NARROW] = cuda_narrow,
         [KERNEL_WIDEN] = cuda_widen,
+        [KERNEL_LAST_COLUMNS] = cuda_last_columns,
+        [KERNEL_SET_LAST_COLUMNS] = cuda_set_last_columns,
         [KERNEL_SWIGLU] = cuda_swiglu,
         [KERNEL_SWIGLU_BACKWARD] = cuda_swiglu_backward,
         [KERNEL_SQUARED_RELU] = cuda_squared_relu,
@@ -65,6 +67,8 @@ static cuda_launch_fn *const kernels[KERNEL_KINDS] = {
         [KERNEL_CLEAR] = cuda_clear,
         [KERNEL_ATTENTION] = cuda_attention,
         [KERNEL_ATTENTION_BACKWARD] = cuda_attention_backward,
+        [KERNEL_CONTEXT_ATTENTION] = cuda_context_attention,
+        [KERNEL_CONTEXT_ATTENTION_BACKWARD] = cuda_context_attention_backward,
 };
 
 static struct cuda_device *cuda_of(struct device *device)

@@ -5,6 +5,7 @@
  * has many: of English text, one in 25 tokens is a comma. The sort counts, for every position, those that
  * come before it: N^2 comparisons of integers, cheap beside dx for the tokens of a micro-batch (README.md).
  */
+#include "runtime/device/cuda/positions.cuh"
 #include "runtime/device/cuda/reduce.cuh"
 
 #include <limits.h>
@@ -28,12 +29,13 @@ static __device__ __forceinline__ int32_t row_in(struct part part, int32_t token
         return part.rows == 0 || row < part.rows ? row : -1;
 }
 
-/* x (N, C) = wte[tokens] + wpe[n mod T], or, wpe NULL, wte[tokens]; 0 for a token that is not of the part. A
- * warp has 32 neighbouring vectors of ROWS rows at once. */
+/* x (N, C) = wte[tokens] + wpe[position of n], or, wpe NULL, wte[tokens]; 0 for a token that is not of the
+ * part. A warp has 32 neighbouring vectors of ROWS rows at once. */
 template <typename T, int W>
 static __global__ void __launch_bounds__(WARP *WARPS)
         embedding_rows(T *__restrict__ x, const int32_t *__restrict__ tokens, const T *__restrict__ wte,
-                       const T *__restrict__ wpe, int N, int64_t C, int positions, struct part part)
+                       const T *__restrict__ wpe, int N, int64_t C, struct positions positions,
+                       struct part part)
 {
         const int64_t column = ((int64_t)blockIdx.x * WARP + threadIdx.x) * W;
         if (column >= C)
@@ -52,7 +54,7 @@ static __global__ void __launch_bounds__(WARP *WARPS)
                 for (int r = 0; r < ROWS; r++) {
                         a[r] = token[r] >= 0 ? load<W>(wte + token[r] * C + column) : zeros<T, W>();
                         if (wpe)
-                                b[r] = load<W>(wpe + (int)row[r] % positions * C + column);
+                                b[r] = load<W>(wpe + position_at(positions, (unsigned)row[r]) * C + column);
                 }
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
@@ -76,7 +78,7 @@ static cudaError_t launch_embedding(cudaStream_t stream, const struct kernel *ke
                         (unsigned)min_int64(ceil_div(kernel->m, ROWS * WARPS), MAX_BLOCKS_Y));
         CUDA_LAUNCH((embedding_rows<T, W>), grid, dim3(WARP, WARPS), 0, stream, (T *)args->p[0],
                     (const int32_t *)args->p[1], (const T *)args->p[2], (const T *)args->p[3], (int)kernel->m,
-                    kernel->n, (int)args->ld[0], part_of(args));
+                    kernel->n, positions_of(args, 0), part_of(args));
         return cudaGetLastError();
 }
 
@@ -236,19 +238,21 @@ static __global__ void __launch_bounds__(WARP *MANY_WARPS)
         store_floats<W>(to, sum);
 }
 
-/* dwpe (positions, C) += the sums of every positions-th row of dx. */
+/* dwpe += the sums of every T-th row of dx, of the first `count`, at their positions. */
 template <typename T, typename G, int W>
 static __global__ void __launch_bounds__(WARP *WARPS)
-        add_position_rows(G *dwpe, const T *__restrict__ dx, int64_t N, int64_t C, int64_t positions)
+        add_position_rows(G *dwpe, const T *__restrict__ dx, int64_t N, int64_t C, int64_t count,
+                          struct positions positions)
 {
         const int64_t column = ((int64_t)blockIdx.y * WARP + threadIdx.x) * W;
         const int64_t t = (int64_t)blockIdx.x * WARPS + threadIdx.y;
-        if (t >= positions || column >= C)
+        if (t >= count || column >= C)
                 return;
+        G *to = dwpe + position_at(positions, (unsigned)t) * C + column;
         float sum[W];
-        load_floats<W>(sum, (const G *)dwpe + t * C + column);
-        add_strided_rows<T, W>(sum, dx + column, t, N, positions, C);
-        store_floats<W>(dwpe + t * C + column, sum);
+        load_floats<W>(sum, (const G *)to);
+        add_strided_rows<T, W>(sum, dx + column, t, N, positions.T, C);
+        store_floats<W>(to, sum);
 }
 
 template <typename T, typename G, int W>
@@ -272,7 +276,8 @@ static cudaError_t launch_embedding_backward(cudaStream_t stream, const struct k
                             C, part_of(args));
         if (dwpe)
                 CUDA_LAUNCH((add_position_rows<T, G, W>), dim3((unsigned)ceil_div(positions, WARPS), across),
-                            dim3(WARP, WARPS), 0, stream, dwpe, dx, kernel->m, C, positions);
+                            dim3(WARP, WARPS), 0, stream, dwpe, dx, kernel->m, C, positions,
+                            positions_of(args, 0));
         return cudaGetLastError();
 }
 

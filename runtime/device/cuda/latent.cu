@@ -8,6 +8,7 @@
  * added first, by as many threads side by side as there are vectors, and by several for each of them, in an
  * order that shapes alone decide; the sum is turned back. */
 #include "runtime/device/cuda/angles.cuh"
+#include "runtime/device/cuda/positions.cuh"
 #include "runtime/device/cuda/reduce.cuh"
 
 #include <limits.h>
@@ -18,7 +19,8 @@ enum { FREQUENCIES = 128, THREADS = 2 * FREQUENCIES, BLOCKS_A_PROCESSOR = 8 };
  * alike; of a head in kv `copied` columns of its key, then its value; shared, of `turned` columns. */
 template <typename T> struct latent_operands {
         T *qkv, *q, *kv, *shared;
-        int N, positions, first; /* rows; of a sequence; the first row's */
+        int N; /* rows */
+        struct positions positions;
         int heads, width, copied, turned, values;
         bool interleaved;
         float length;
@@ -116,8 +118,7 @@ static __device__ __forceinline__ void make_angles(const struct latent_operands<
         const int mine = (int)threadIdx.x;
         __syncthreads(); /* the row before is done with them */
         if (mine < count)
-                sine_and_cosine(((unsigned)of.first + row) % (unsigned)of.positions * turns, &sine[mine],
-                                &cosine[mine]);
+                sine_and_cosine(position_at(of.positions, row) * turns, &sine[mine], &cosine[mine]);
         __syncthreads();
 }
 
@@ -257,15 +258,14 @@ template <typename T, bool backward>
 static cudaError_t latent(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                           const struct cuda_work *work, void *const p[4])
 {
-        const int64_t heads = args->inner, positions = args->ld[0];
+        const int64_t heads = args->inner;
         if (kernel->m > INT_MAX / 2 || 3 * kernel->n > INT_MAX || kernel->l > INT_MAX ||
-            positions > INT_MAX / 2)
+            args->ld[0] > INT_MAX / 2)
                 return cudaErrorInvalidValue;
         const int width = (int)(kernel->n / heads), turned = (int)kernel->k, copied = width - turned,
                   values = (int)(kernel->l / heads) - copied;
         const struct latent_operands<T> of = {
-                (T *)p[0], (T *)p[1], (T *)p[2], (T *)p[3], (int)kernel->m, (int)positions,
-                        (int)(args->ld[1] % positions),
+                (T *)p[0], (T *)p[1], (T *)p[2], (T *)p[3], (int)kernel->m, positions_of(args, args->ld[1]),
                         (int)heads, width, copied, turned, values, args->scalar[6] != 0,
                         (float)args->scalar[1], rope_rule_of(args->scalar)
         };

@@ -46,7 +46,8 @@ cuda_launch_fn cuda_bias, cuda_bias_backward, cuda_bias_gelu, cuda_gelu_backward
 /* rope.cu */
 cuda_launch_fn cuda_rope;
 /* columns.cu */
-cuda_launch_fn cuda_split_columns, cuda_join_columns, cuda_narrow, cuda_widen;
+cuda_launch_fn cuda_split_columns, cuda_join_columns, cuda_narrow, cuda_widen, cuda_last_columns,
+        cuda_set_last_columns;
 /* latent.cu */
 cuda_launch_fn cuda_latent_qkv, cuda_latent_qkv_backward;
 /* swiglu.cu */
@@ -62,7 +63,8 @@ cuda_launch_fn cuda_cross_entropy;
 /* optimizer.cu */
 cuda_launch_fn cuda_squared_norm, cuda_adamw, cuda_overflow, cuda_unscale, cuda_clear;
 /* attention.cu, attention_backward.cu, attention_fp32.cu */
-cuda_launch_fn cuda_attention, cuda_attention_backward;
+cuda_launch_fn cuda_attention, cuda_attention_backward, cuda_context_attention,
+        cuda_context_attention_backward;
 
 #ifdef __cplusplus
 }

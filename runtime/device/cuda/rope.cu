@@ -4,6 +4,7 @@
  * shared memory: a thread has one frequency, which it keeps from row to row. Then each turns vectors of the
  * heads' two halves. Heads of more than 2 FREQUENCIES columns are done in parts. */
 #include "runtime/device/cuda/angles.cuh"
+#include "runtime/device/cuda/positions.cuh"
 #include "runtime/device/cuda/reduce.cuh"
 
 #include <limits.h>
@@ -12,7 +13,8 @@ enum { FREQUENCIES = 128, THREADS = FREQUENCIES, BLOCKS_A_PROCESSOR = 16 };
 
 template <typename T> struct rope_operands {
         T *x;
-        int N, positions, first;                     /* rows; of a sequence; the first row's */
+        int N; /* rows */
+        struct positions positions;
         int64_t columns, rotated, head_size, turned; /* of a row; in all its heads; of a head */
         double direction;
         struct rope_rule rule;
@@ -60,8 +62,8 @@ static __global__ void __launch_bounds__(THREADS) rope_rows(struct rope_operands
                 for (unsigned row = blockIdx.x; row < (unsigned)of.N; row += gridDim.x) {
                         __syncthreads(); /* the row before is done with sines and cosines */
                         if (mine < count)
-                                sine_and_cosine(((unsigned)of.first + row) % (unsigned)of.positions * turns,
-                                                &sine[mine], &cosine[mine]);
+                                sine_and_cosine(position_at(of.positions, row) * turns, &sine[mine],
+                                                &cosine[mine]);
                         __syncthreads();
                         turn_row<T, W>(of, of.x + row * of.columns + begin, count, heads, sine, cosine);
                 }
@@ -81,12 +83,11 @@ template <typename T>
 static cudaError_t rope(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
                         const struct cuda_work *work)
 {
-        const int64_t positions = args->ld[0];
-        if (kernel->m > INT_MAX / 2 || args->inner > INT_MAX || positions > INT_MAX / 2)
+        if (kernel->m > INT_MAX / 2 || args->inner > INT_MAX || args->ld[0] > INT_MAX / 2)
                 return cudaErrorInvalidValue;
         const struct rope_operands<T> of = {
-                (T *)args->p[0], (int)kernel->m, (int)positions,
-                        (int)(args->ld[1] % positions), kernel->n, args->inner, kernel->k,
+                (T *)args->p[0], (int)kernel->m,
+                        positions_of(args, args->ld[1]), kernel->n, args->inner, kernel->k,
                         rope_columns(args->scalar, kernel->k), args->scalar[1], rope_rule_of(args->scalar)
         };
         if (of.N == 0 || of.rotated == 0)

@@ -75,7 +75,7 @@ $(BUILD)/obj/%.o: %.c
 # What SimGrid offers in C++ only (SimGrid's headers are not clean under all warnings, so they are system headers).
 $(BUILD)/obj/%.o: %.cpp
 	@mkdir -p $(@D)
-	$(call say,c++,$<) $(CXX) -std=c++17 -I. $(OPT) -Wall -Wextra -Wshadow -Werror -pthread -MMD -MP $(CXXFLAGS) -c -o $@ $<
+	$(call say,c++,$<) $(CXX) -std=c++17 -I. $(OPT) -Wall -Wextra -Wshadow -Werror -pthread -MMD -MP $(EXTRA) $(CXXFLAGS) -c -o $@ $<
 $(BUILD)/obj/runtime/net/%.o: EXTRA = $(MPI_CFLAGS)
 # These are linked into the CUDA device too.
 $(BUILD)/obj/models/%.o $(BUILD)/obj/runtime/base/%.o: EXTRA = -fPIC $(LTO)

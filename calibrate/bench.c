@@ -52,6 +52,7 @@ struct device *bench_device(const struct request *request, bool graphs, struct r
                                            .no_graphs = !graphs,
                                            .products = request->products,
                                            .time_products = request->time_products,
+                                           .attention = request->attention,
                                            .cpu_kernels = request->cpu_kernels};
         return device_open(request->device, &how, err);
 }

@@ -52,6 +52,7 @@ struct session {
         struct request request;
         struct family family;
         struct profile_device device;
+        char attention[32];          /* the GPU's library for it; empty: none */
         const char *cpu_kernels;     /* the variant that the CPU device runs; NULL: a GPU computes */
         struct family_room room;     /* of the first rank */
         int64_t device_memory_bytes; /* that a rank may allocate */
@@ -405,6 +406,8 @@ static struct profile make_profile(struct session *s)
                                   .host_link_bytes_per_second = s->request.host_link_bytes_per_second,
                                   .machine = machine_describe(s->request.threads, s->cpu_kernels),
                                   .load_count = s->load_count};
+        if (s->attention[0])
+                json_object_set_new(profile.machine, "attention", json_string(s->attention));
         if (s->products)
                 profile.products = json_loads(s->products, 0, NULL);
         snprintf(profile.path, sizeof profile.path, "%s", s->request.out);
@@ -600,6 +603,7 @@ static int find_room_of_gpu(struct session *s, struct rv_error_info *err)
                                             .overhead_bytes = device->overhead_bytes};
         snprintf(s->device.name, sizeof s->device.name, "%s", description->name);
         snprintf(s->device.driver, sizeof s->device.driver, "%s", description->driver);
+        snprintf(s->attention, sizeof s->attention, "%s", description->attention);
         s->device_memory_bytes = device->limit_bytes[MEMORY_DEVICE];
         s->room = (struct family_room){
                 .bytes = {[MEMORY_DEVICE] = s->device_memory_bytes,

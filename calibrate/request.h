@@ -8,6 +8,7 @@
 #include "models/workload.h"
 #include "runtime/base/command_line.h"
 #include "runtime/base/parse.h"
+#include "runtime/device/device.h"
 
 /* The most models of one request. */
 enum { REQUEST_MODELS = 16 };
@@ -58,6 +59,7 @@ struct request {
         /* cuda: algorithms of products are timed against each other, and those that are known so far
          * (device_request.products). */
         bool time_products;
+        enum attention_source attention;
         const char *products;
         /* Fewer repetitions. */
         bool quick;

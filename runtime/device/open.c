@@ -1,8 +1,20 @@
 /* Devices by name. The CUDA device is a plugin: a program runs where neither CUDA nor a GPU is. */
+#include "runtime/base/parse.h"
 #include "runtime/base/plugin.h"
 #include "runtime/device/device.h"
 
 #include <string.h>
+
+int device_parse_attention(const char *option, const char *text, enum attention_source *source,
+                           struct rv_error_info *err)
+{
+        static const char *const names[] = {
+                [ATTENTION_OURS] = "ours", [ATTENTION_CUDNN] = "cudnn", [ATTENTION_AUTO] = "auto", NULL};
+        int which = *source;
+        const int rc = parse_name(option, text, names, &which, err);
+        *source = (enum attention_source)which;
+        return rc;
+}
 
 static device_plugin_fn *load_plugin(struct rv_error_info *err)
 {

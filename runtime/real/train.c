@@ -324,13 +324,14 @@ static json_t *device_json(const struct run *run, const struct rank_memory *memo
         json_t *used = json_array();
         for (int i = 0; i < run->net->ranks; i++)
                 json_array_append_new(used, memory[i].used < 0 ? json_null() : json_integer(memory[i].used));
-        return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:s?, s:b, s:i, s:i, s:i, s:I, s:o}", "kind",
+        return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:s?, s:b, s:i, s:i, s:i, s:s?, s:I, s:o}", "kind",
                          device->ops->name, "name", d->name, "driver", d->driver, "processors", d->processors,
                          "clock_hertz", d->clock_hertz, "memory_clock_hertz", d->memory_clock_hertz,
                          "cpu_kernels", d->cpu_kernels, "graphs",
                          device->ops->begin_group && !run->settings.no_graphs, "products", d->products,
                          "refused_products", d->refused_products, "timed_products", d->timed_products,
-                         "overhead_bytes", (json_int_t)device->overhead_bytes, "used_bytes", used);
+                         "attention", d->attention[0] ? d->attention : NULL, "overhead_bytes",
+                         (json_int_t)device->overhead_bytes, "used_bytes", used);
 }
 
 /* What a rank's experts had of a layer's rows, of all ranks and of those that had most. */
@@ -451,6 +452,8 @@ static void print_device(const struct run *run, const struct rank_memory *memory
                 printf("products    %d of %d shapes by the algorithms that were timed in %s\n",
                        device->description.timed_products, device->description.products,
                        run->settings.products);
+        if (device->description.attention[0])
+                printf("attention   by %s, where it does the shape\n", device->description.attention);
         printf("in use      %s of its memory, by all who use it, as the driver counts\n",
                number_bytes(bytes, (double)memory[0].used));
 }

@@ -159,6 +159,7 @@ struct device_request trainer_device_request(const struct train_settings *settin
                                        .local_ranks = net->local_ranks,
                                        .no_graphs = settings->no_graphs,
                                        .products = settings->product_algorithms,
+                                       .attention = settings->attention,
                                        .cpu_kernels = settings->cpu_kernels};
 }
 

@@ -34,6 +34,7 @@ struct train_settings {
         const char *cpu_kernels;
         /* For the CUDA device: every kernel is launched by itself, not in a graph. */
         bool no_graphs;
+        enum attention_source attention;
         /* And a profile whose products were timed, with what it says of them (device_request.products), which
          * is the settings' own; NULL: none. */
         const char *products;

@@ -415,6 +415,9 @@ static void print_device(const struct profile *profile)
                 printf("launches   %s a kernel on the host, in a graph %s\n",
                        number_seconds(launch, load->launch.host_seconds),
                        number_seconds(graph, load->graph.host_seconds));
+        const char *attention = json_string_value(json_object_get(profile->machine, "attention"));
+        if (attention)
+                printf("attention  by %s, where it does the shape: train with --attention auto\n", attention);
         if (profile->products)
                 printf("products   by algorithms that were timed: train with --products %s\n", profile->path);
 }

@@ -43,6 +43,7 @@ MODELS = {
     # Positions that turn a part of a head, LayerNorms of weights beside 1, squared ReLU.
     "nemotron": {**LIKE_LLAMA, "model_type": "nemotron", "attention_bias": True},
     "wide": {**DEEPSEEK_V3, "qk_rope_head_dim": 114},
+    "odd": {"n_layer": 2, "n_embd": 36, "n_head": 4, "vocab_size": 256, "n_positions": 64},
 }
 
 
@@ -183,6 +184,58 @@ def check_nccl(tap, folder):
            "and so are spread experts through host memory", said)
 
 
+def check_attention_library(tap, folder):
+    """A library in cuDNN's place, which is the device's kernels behind its functions, with rows in the workspace."""
+    plans, report, profile = (os.path.join(folder, name) for name in ("plans.txt", "report.json", "attention.json"))
+
+    def with_library(model, precision, source, *more, **variables):
+        if os.path.exists(plans):
+            os.remove(plans)
+        losses, _ = train(folder, "cuda", (1, 1), precision, "--attention", source, *more, model=model,
+                          RANVIER_ATTENTION_CUDNN=EMULATED, RANVIER_EMULATED_ATTENTION=plans, **variables)
+        return losses, sorted(open(plans).read().split("\n")[:-1]) if os.path.exists(plans) else []
+
+    for model, precision, heads in (("gpt2", "mixed", "4/4 x 8"), ("llama", "bf16", "4/2 x 8")):
+        ours, _ = train(folder, "cuda", (1, 1), precision, model=model)
+        losses, made = with_library(model, precision, "cudnn", "--report", report)
+        tap.ok(losses == ours and made == [f"backward 1 32 {heads}", f"forward 1 32 {heads}"],
+               f"{model}, {precision} --attention cudnn: the library's plan for each shape, and the same losses", (losses, ours, made))
+        device = json.load(open(report))["device"] if isinstance(losses, list) else {}
+        tap.ok(device.get("attention") == "emulated attention", "and the report says whose attention it is", device)
+    fp32, _ = train(folder, "cuda", (1, 1), "fp32")
+    tap.ok(with_library("gpt2", "fp32", "cudnn") == (fp32, []), "in fp32 attention is ours")
+
+    ours, _ = train(folder, "cuda", (1, 1), "bf16", model="odd")
+    losses, made = with_library("odd", "bf16", "auto")
+    tap.ok(isinstance(ours, list) and losses == ours and not made, "--attention auto: what the library does not do is ours", (losses, ours, made))
+    losses, _ = with_library("odd", "bf16", "cudnn")
+    tap.ok("kernel attention (m 32, n 32, k 9, batch 4, bf16) failed" in str(losses) and
+           "emulated attention does not do it (heads of 9 columns); --attention auto takes our kernel then" in str(losses),
+           "--attention cudnn: refused in a sentence", losses)
+    ours, _ = train(folder, "cuda", (1, 1), "bf16")
+    losses, made = with_library("gpt2", "bf16", "auto", RANVIER_EMULATED_WORKSPACE="1")
+    tap.ok(losses == ours, "forward by the library and backward ours, which would take more memory than is kept", (losses, ours, made))
+    losses, _ = with_library("gpt2", "bf16", "cudnn", RANVIER_EMULATED_WORKSPACE="1")
+    tap.ok("it would work in 1024.00 GiB of memory, 0.50 are kept for it" in str(losses), "or refused", losses)
+    losses, _ = with_library("gpt2", "bf16", "auto", RANVIER_EMULATED_NO_ATTENTION="1")
+    tap.ok(losses == ours, "--attention auto without the library: ours", losses)
+    losses, _ = with_library("gpt2", "bf16", "cudnn", RANVIER_EMULATED_NO_ATTENTION="1")
+    tap.ok("--attention cudnn: cuDNN 9 does not load: it is not there" in str(losses), "--attention cudnn without it: refused in a sentence", losses)
+    losses, _ = train(folder, "cpu", (1, 1), "bf16", "--attention", "auto")
+    tap.ok("--attention is for --device cuda; the CPU has its own" in str(losses), "and on a CPU", losses)
+
+    status, out, err = ranvier.run(
+        ["calibrate", "--device", "cuda", "--model", os.path.join(folder, "gpt2.json"), "--precision", "bf16", "--seq-len", 32,
+         "--micro-batch-size", 1, "--pp", 1, "--quick", "--seconds", 1, "--attention", "auto", "--out", profile],
+        RANVIER_DEVICE_CUDA=EMULATED, RANVIER_ATTENTION_CUDNN=EMULATED)
+    kept = json.load(open(profile))["machine"].get("attention") if status == 0 else None
+    tap.ok(kept == "emulated attention", "calibrate --attention auto measures the library's, and says so in the profile", err)
+    status, out, err = ranvier.run(["simulate", os.path.join(folder, "gpt2.json"), "--precision", "bf16", "--seq-len", 32,
+                                    "--micro-batch-size", 1, "--batch-size", 4, "--gpus", 1, "--profile", profile, "--platform", "local"])
+    tap.ok(status == 0 and "by emulated attention, where it does the shape: train with --attention auto" in out,
+           "and simulate says what its prediction is of", out + err)
+
+
 def check_timed_products(tap, folder):
     profile, report, refused = (os.path.join(folder, name) for name in ("profile.json", "report.json", "refused.json"))
     status, out, err = ranvier.run(
@@ -273,6 +326,7 @@ def main():
         tap.ok("heads of wide have 130 columns; fused attention of device cuda is built for at most 128" in str(said),
                "heads that are too wide are refused in a sentence", said)
         check_nccl(tap, folder)
+        check_attention_library(tap, folder)
         check_timed_products(tap, folder)
         check_loop(tap, folder, (1, 1), "fp32")
         check_loop(tap, folder, (2, 1), "bf16", *OFFLOAD, "--offload-activations")

@@ -5,8 +5,8 @@
 #
 # It unpacks (tar -xJf, or python3 -m tarfile -e) to a folder ranvier-gpu that may lie anywhere and belong to anybody: ranvier-gpu/ranvier and ranvier-gpu/mpirun run
 # there, on any Linux for x86-64 with this machine's glibc or a newer one, and libstdc++ (tests/gpu/package.sh tries it in a
-# chroot that has these, bash and Python, and nothing else). Of CUDA the driver and libcublasLt are the machine's own, from
-# its toolkit or from PyTorch's wheel.
+# chroot that has these, bash and Python, and nothing else). Of CUDA the driver, libcublasLt and, for --attention cudnn, cuDNN
+# are the machine's own, from its toolkit or from PyTorch's wheel.
 set -eu
 build=$(realpath "$1") file=$(realpath -m "$2")
 work=$(mktemp -d)
@@ -17,7 +17,7 @@ architecture=$(gcc -print-multiarch)
 mkdir -p "$tree/build/bin" "$tree/build/tests" "$folder/lib" "$folder/mpi/bin" "$folder/mpi/lib/$architecture" "$folder/mpi/share"
 
 cp "$build"/bin/ranvier* "$tree/build/bin/"
-for plugin in device_cuda.so net_nccl.so; do
+for plugin in device_cuda.so net_nccl.so attention_cudnn.so; do
         [ ! -e "$build/bin/$plugin" ] || cp "$build/bin/$plugin" "$tree/build/bin/"
 done
 cp "$build/tests/gpu" "$build/tests/test_conformance" "$tree/build/tests/"
@@ -50,19 +50,19 @@ closure "$build"/bin/ranvier* "$tree"/build/bin/*.so "$build/tests/gpu" "$build/
 cat >"$folder/environment.sh" <<'ENVIRONMENT'
 # Sourced by ranvier, mpirun and tests/gpu/visit.sh: finds this package's programs and libraries, and the machine's CUDA.
 package=$(cd "${BASH_SOURCE[0]%/*}" && pwd)
-find_cublas() { # the folder of libcublasLt: of a toolkit, or of a wheel of PyTorch's
+find_library() { # the folder of a library: of a toolkit, or of a wheel that PyTorch's asks for
         local folder
         for folder in "${CUDA_HOME:-/usr/local/cuda}"/lib64 "${CUDA_HOME:-/usr/local/cuda}"/targets/x86_64-linux/lib /usr/lib/x86_64-linux-gnu \
-                /usr/local/cuda-*/lib64 {/usr,/usr/local,/opt/conda,$HOME/.local}/lib/python3*/{site,dist}-packages/nvidia/{cu13,cublas}/lib \
-                ${VIRTUAL_ENV:+"$VIRTUAL_ENV"/lib/python3*/site-packages/nvidia/{cu13,cublas}/lib}; do
-                if compgen -G "$folder/libcublasLt.so.*" >/dev/null; then
+                /usr/local/cuda-*/lib64 {/usr,/usr/local,/opt/conda,$HOME/.local}/lib/python3*/{site,dist}-packages/nvidia/*/lib \
+                ${VIRTUAL_ENV:+"$VIRTUAL_ENV"/lib/python3*/site-packages/nvidia/*/lib}; do
+                if compgen -G "$folder/$1.so.*" >/dev/null; then
                         echo "$folder"
                         return
                 fi
         done
 }
-cublas=$(find_cublas)
-export LD_LIBRARY_PATH="$package/lib${cublas:+:$cublas}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+cuda=$(for library in libcublasLt libcudnn libcudart; do find_library $library; done | uniq | paste -sd:)
+export LD_LIBRARY_PATH="$package/lib${cuda:+:$cuda}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export OPAL_PREFIX="$package/mpi" OPAL_SYSCONFDIR="$package/mpi/share/openmpi" PMIX_PREFIX="$package/mpi/lib/@ARCHITECTURE@/pmix2"
 # One machine: no daemons on others, messages through shared memory.
 export OMPI_MCA_plm=isolated OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none \

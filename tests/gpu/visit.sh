@@ -7,7 +7,7 @@
 #   b   losses over fifty steps, layouts, offloading, compute-sanitizer where there is one
 #   c   the profile of this GPU, to keep; its kernels against their limits, offloading
 #   d   ten plans predicted and measured, PyTorch's GPT-2, hardware counters where there is ncu
-#   e   two shards that share the GPU, logits in parts and at once, other families predicted and measured
+#   e   cuDNN's attention, two shards that share the GPU, logits in parts and at once, other families predicted and measured
 #
 # Each step has a limit of its own, a log in FOLDER (default: visit) and a line in FOLDER/steps.tsv (part, step, status,
 # seconds); one that fails does not stop the part. Without a GPU the first step says so, and the part ends with status 2.
@@ -94,7 +94,7 @@ a)
         for group in 'memory_is*' 'what_was*' 'tokens_come*' 'lanes_work*' 'the_recorder*' 'groups_do*' 'elementwise*' 'layernorms*' 'rmsnorms*' \
                 'norms_of*' 'rotary*' 'columns*' 'latent*' 'routes*' 'corrected*' 'permutations*' 'products_of*' 'weighted*' 'gradients_in*' \
                 'embeddings*' 'softmaxes*' 'cross*' 'squared*' 'adamw*' 'half_*' 'products_conform' 'fused_products*' 'products_with*' \
-                'attention_conforms' 'attention_backward*'; do
+                'attention_conforms' 'attention_backward*' 'attention_of*'; do
                 step "conformance-${group%\*}" 75 "$programs/test_conformance" "$group" &
         done
         wait
@@ -141,6 +141,12 @@ d)
         fi
         ;;
 e)
+        for group in attention_conforms attention_backward_conforms; do
+                step "cudnn-$group" 75 env RANVIER_TEST_ATTENTION=auto "$programs/test_conformance" "$group"
+        done
+        train 124m-cudnn 60 "$small" 16 64 12 --attention auto
+        train 124m-cudnn-kernels 60 "$small" 16 64 6 --attention auto --kernels
+        train 1.5b-cudnn 120 "$large" 4 32 6 --attention auto
         step shards 120 python3 tests/gpu/loss.py shards
         step calibrate-logits 60 "$RANVIER_BIN/ranvier" calibrate --device cuda --precision bf16 --fusion on --pp 1 --model "$small" \
                 --micro-batch-size "$([ -n "${TINY:-}" ] && echo 1 || echo 16)" --quick --seconds 8 --time-products --out "$out/profile-124m.json"

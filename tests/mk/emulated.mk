@@ -1,5 +1,6 @@
 # The CUDA device compiled for an emulated CUDA (tests/emulated), as a plugin that runs on the CPU; and what goes over NCCL,
-# for an emulated one, in the same file (RANVIER_NET_NCCL), since they share the emulated memory.
+# for an emulated one, in the same file (RANVIER_NET_NCCL), since they share the emulated memory; so is a library of attention
+# (RANVIER_ATTENTION_CUDNN).
 EMULATED := $(BUILD)/emulated
 EMULATED_PLUGIN := $(EMULATED)/device_cuda.so
 emulated_includes := -Itests/emulated -I.
@@ -9,7 +10,8 @@ emulated_checks := $(if $(SAN),-DEMULATED_SAN,-fsanitize=kernel-address$(comma)a
 EMULATED_CXXFLAGS = -std=c++17 $(emulated_includes) $(OPT) -fPIC -fno-math-errno -fno-strict-aliasing -pthread -MMD -MP
 emulated_cuda := $(patsubst %,$(EMULATED)/%.o,$(wildcard runtime/device/cuda/*.cu))
 emulated_host := $(patsubst %.c,$(EMULATED)/%.o,$(wildcard runtime/device/cuda/*.c))
-emulated_itself := $(patsubst %.cpp,$(EMULATED)/%.o,$(filter-out $(if $(SAN),%/instrument.cpp),$(wildcard tests/emulated/*.cpp)))
+emulated_attention := $(EMULATED)/tests/emulated/attention.o
+emulated_itself := $(filter-out $(emulated_attention),$(patsubst %.cpp,$(EMULATED)/%.o,$(filter-out $(if $(SAN),%/instrument.cpp),$(wildcard tests/emulated/*.cpp))))
 
 $(EMULATED)/%.cu.o: %.cu
 	@mkdir -p $(@D)
@@ -22,7 +24,7 @@ $(EMULATED)/%.o: %.c
 	$(call say,cc,$<) $(CC) -Itests/emulated $(ALL_CFLAGS) -fPIC -c -o $@ $<
 
 emulated_link = $(if $(V),,@)mkdir -p $(@D); $(if $(V),,printf '  %-6s%s\n' link $@;) $(CXX) $(LDFLAGS_ALL) -o $@
-$(EMULATED_PLUGIN): $(emulated_cuda) $(emulated_host) $(emulated_itself) $(EMULATED)/runtime/net/nccl/nccl.o $(call obj,runtime/device/host.c) $(call lib,models base)
+$(EMULATED_PLUGIN): $(emulated_cuda) $(emulated_host) $(emulated_itself) $(emulated_attention) $(EMULATED)/runtime/net/nccl/nccl.o $(call obj,runtime/device/host.c) $(call lib,models base)
 	$(emulated_link) -shared -Wl,-Bsymbolic $^ -lboost_context -ljansson -lm -ldl
 -include $(shell find $(EMULATED) -name '*.d' 2>/dev/null)
 

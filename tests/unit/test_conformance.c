@@ -1,7 +1,7 @@
 /* The conformance of a device: every kernel on random data against the CPU device, whose kernels test_kernels
  * compares with double arithmetic, and what device.h promises of memory, lanes, tokens and groups. The device
  * is "cuda", or what RANVIER_TEST_DEVICE names; its plugin the emulated one beside this program, unless
- * RANVIER_DEVICE_CUDA names another.
+ * RANVIER_DEVICE_CUDA names another. RANVIER_TEST_ATTENTION: as --attention.
  *
  * Bounds count roundings as test_kernels does: u is one of fp32, h one of what tensors are stored as. Both
  * devices may be off by a bound, so twice that is allowed. Each kernel runs three times, the last two as a
@@ -65,8 +65,10 @@ struct test_case {
 
 static struct device *open_tested(struct rv_error_info *err)
 {
-        const char *name = getenv("RANVIER_TEST_DEVICE");
-        const struct device_request request = {.threads = 1, .local_ranks = 1};
+        const char *name = getenv("RANVIER_TEST_DEVICE"), *attention = getenv("RANVIER_TEST_ATTENTION");
+        struct device_request request = {.threads = 1, .local_ranks = 1};
+        if (attention && device_parse_attention("RANVIER_TEST_ATTENTION", attention, &request.attention, err))
+                return NULL;
         return device_open(name ? name : "cuda", &request, err);
 }
 

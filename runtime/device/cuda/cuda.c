@@ -118,8 +118,13 @@ static void run_kernel(void *context, const struct kernel *kernel, const struct 
         struct cuda_device *cuda = context;
         cudaStream_t stream = cuda->lanes[DEVICE_COMPUTE].stream;
         cuda_launch_fn *const launch = kernels[kernel->kind];
-        const char *reason;
-        if (launch) {
+        const char *reason = NULL;
+        bool done = false;
+        if (cuda->attention)
+                reason = cuda_attention_run(cuda->attention, stream, kernel, args, &done);
+        if (done || reason) {
+                ;
+        } else if (launch) {
                 const cudaError_t status = launch(stream, kernel, args, &cuda->work);
                 reason = status == cudaSuccess ? NULL : cudaGetErrorString(status);
         } else {
@@ -152,8 +157,12 @@ static void run_timed(struct cuda_device *cuda, const struct kernel *kernel, con
         struct cuda_pending pending = {.token = -1, .kernel = *kernel};
         if (!cuda_queue_oldest(&cuda->kernels))
                 set_reference(cuda);
-        if (cuda->timed.count < 2)
-                cuda_gate_release(&cuda->gate); /* new events may wait for the device */
+        /* New events may wait for the device; making a plan may, and would be timed. */
+        const bool is_new = cuda->attention && cuda_attention_is_new(cuda->attention, kernel, args);
+        if (cuda->timed.count < 2 || is_new)
+                cuda_gate_release(&cuda->gate);
+        if (is_new)
+                cuda_attention_prepare(cuda->attention, kernel, args);
         check(cuda, cuda_events_take(&cuda->timed, &pending.start), "a new event");
         check(cuda, cuda_events_take(&cuda->timed, &pending.event), "a new event");
         check(cuda, cuda_gate_hold(&cuda->gate, stream, kernel, args), "a gate before timed kernels");
@@ -377,6 +386,7 @@ static void cuda_close(struct device *device)
                         (void)cudaStreamSynchronize(cuda->lanes[lane].stream);
         cuda_graphs_delete(cuda->graphs);
         cuda_matmul_delete(cuda->matmul);
+        cuda_attention_delete(cuda->attention);
         for (int lane = 0; lane < DEVICE_LANES; lane++)
                 lane_close(cuda, &cuda->lanes[lane]);
         kernels_close(cuda);
@@ -474,9 +484,25 @@ static cudaError_t describe(struct cuda_device *cuda)
         return first;
 }
 
+static int open_attention(struct cuda_device *cuda, enum attention_source source, struct rv_error_info *err)
+{
+        struct rv_error_info why = {0};
+        if (source == ATTENTION_OURS)
+                return RV_OK;
+        cuda->attention = cuda_attention_new(source, &why);
+        if (why.code != RV_OK)
+                return rv_fail(err, why.code, "%s", why.sentence);
+        if (cuda->attention)
+                snprintf(cuda->base.description.attention, sizeof cuda->base.description.attention, "%s",
+                         cuda_attention_name(cuda->attention));
+        return RV_OK;
+}
+
 /* Streams, events, and the memory that products and kernels work in. */
 static cudaError_t make_own(struct cuda_device *cuda)
 {
+        const size_t bytes = (size_t)CUDA_MATMUL_WORKSPACE_BYTES + CUDA_SCRATCH_BYTES +
+                             (cuda->attention ? CUDA_ATTENTION_WORKSPACE_BYTES : 0);
         cudaError_t first = cudaSuccess;
         for (int lane = 0; lane < DEVICE_LANES; lane++)
                 keep(&first, cudaStreamCreateWithFlags(&cuda->lanes[lane].stream, cudaStreamNonBlocking));
@@ -487,9 +513,11 @@ static cudaError_t make_own(struct cuda_device *cuda)
         if (first == cudaSuccess)
                 first = cudaEventCreateWithFlags(&cuda->reference, cudaEventDefault);
         if (first == cudaSuccess)
-                first = cudaMalloc(&cuda->own, (size_t)CUDA_MATMUL_WORKSPACE_BYTES + CUDA_SCRATCH_BYTES);
+                first = cudaMalloc(&cuda->own, bytes);
         if (first == cudaSuccess)
                 cuda->work.scratch = (char *)cuda->own + CUDA_MATMUL_WORKSPACE_BYTES;
+        if (first == cudaSuccess && cuda->attention)
+                cuda_attention_work_in(cuda->attention, (char *)cuda->work.scratch + CUDA_SCRATCH_BYTES);
         return first;
 }
 
@@ -531,6 +559,8 @@ static int open_gpu(struct cuda_device *cuda, const struct device_request *reque
                                        : "");
         if (status == cudaSuccess)
                 status = cudaSetDevice(cuda->gpu);
+        if (status == cudaSuccess && open_attention(cuda, request->attention, err))
+                return (int)err->code;
         if (status == cudaSuccess)
                 status = make_own(cuda);
         if (status != cudaSuccess)

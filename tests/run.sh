@@ -1,6 +1,8 @@
 #!/bin/bash
-# Runs test programs and scripts that print TAP, TEST_JOBS (as many as processors) at a time; shows each one's count, and every
-# line of those that fail. The last line is "N passed, N failed". A program that dies, or prints no test, counts as a failure.
+# Runs test programs and scripts that print TAP, TEST_JOBS (as many as processors) at a time, and those behind --alone one by
+# one: each of these starts several ranks, which wait for each other most of the time where something else computes. Shows each
+# one's count, and every line of those that fail. The last line is "N passed, N failed". A program that dies, or prints no
+# test, counts as a failure.
 export CMOCKA_MESSAGE_OUTPUT=TAP
 # Ranks are on one machine. Open MPI's libraries for network cards each measure the processor's clock for a tenth of a second
 # when they are loaded, and some thousand programs are started.
@@ -38,6 +40,11 @@ run() {
 jobs=${TEST_JOBS:-$(nproc)}
 index=0
 for test in "$@"; do
+        if [ "$test" = --alone ]; then
+                wait
+                jobs=1
+                continue
+        fi
         index=$((index + 1))
         run "$test" $index &
         [ "$(jobs -rp | wc -l)" -ge "$jobs" ] && wait -n

@@ -167,6 +167,11 @@ static int open_stage(struct bench *bench, const struct request *request, struct
         return fill_tokens(bench, err);
 }
 
+const struct device_description *bench_description(const struct bench *bench)
+{
+        return &bench->device->description;
+}
+
 char *bench_products(const struct bench *bench)
 {
         struct device *device = bench->device;

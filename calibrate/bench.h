@@ -29,6 +29,9 @@ struct bench *bench_open(const struct family_run *run, const struct request *req
                          struct rv_error_info *err);
 void bench_close(struct bench *bench);
 
+/* Returns what the bench's device says of itself, valid as long as the bench. */
+const struct device_description *bench_description(const struct bench *bench);
+
 /* Returns the algorithms of products that were timed so far, which the caller frees; NULL: none. */
 char *bench_products(const struct bench *bench);
 

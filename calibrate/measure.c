@@ -52,7 +52,7 @@ struct session {
         struct request request;
         struct family family;
         struct profile_device device;
-        char attention[32];          /* the GPU's library for it; empty: none */
+        char attention[32];          /* the library that ran some of it; empty: none */
         const char *cpu_kernels;     /* the variant that the CPU device runs; NULL: a GPU computes */
         struct family_room room;     /* of the first rank */
         int64_t device_memory_bytes; /* that a rank may allocate */
@@ -126,9 +126,12 @@ static int choose_passes(const struct session *s, const struct family_run *run, 
         return passes > min ? passes : min;
 }
 
-/* So that a product has one algorithm throughout. */
-static void keep_products(struct session *s, const struct bench *bench)
+/* So that a product has one algorithm throughout; and whose attention it was. */
+static void keep_choices(struct session *s, const struct bench *bench)
 {
+        const struct device_description *description = bench_description(bench);
+        if (description->library_attention_shapes > 0)
+                snprintf(s->attention, sizeof s->attention, "%s", description->attention);
         char *products = s->request.time_products ? bench_products(bench) : NULL;
         if (!products)
                 return;
@@ -157,7 +160,7 @@ static void visit_run(struct session *s, int round, int index, struct samples *s
                         seconds = bench_plain_pass(bench, s->net);
                 series_add(&samples->passes[index], seconds);
         }
-        keep_products(s, bench);
+        keep_choices(s, bench);
         bench_close(bench);
         step_done(s);
 }
@@ -603,7 +606,6 @@ static int find_room_of_gpu(struct session *s, struct rv_error_info *err)
                                             .overhead_bytes = device->overhead_bytes};
         snprintf(s->device.name, sizeof s->device.name, "%s", description->name);
         snprintf(s->device.driver, sizeof s->device.driver, "%s", description->driver);
-        snprintf(s->attention, sizeof s->attention, "%s", description->attention);
         s->device_memory_bytes = device->limit_bytes[MEMORY_DEVICE];
         s->room = (struct family_room){
                 .bytes = {[MEMORY_DEVICE] = s->device_memory_bytes,

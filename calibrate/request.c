@@ -320,6 +320,8 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                 return rc;
         if (!request->out)
                 return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
+        if (request->import.table_count > 0 && request->attention != ATTENTION_OURS)
+                return rv_fail(err, RV_EINPUT, "--attention is for measuring; --import reads tables");
         if (request->import.table_count > 0)
                 return check_import(request, err);
         if (request->import.source)
@@ -337,6 +339,10 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                         "--time-products is for --device cuda: products on the CPU have one algorithm");
         if (request->attention != ATTENTION_OURS && !request_gpu(request))
                 return rv_fail(err, RV_EINPUT, "--attention is for --device cuda; the CPU has its own");
+        if (request->attention == ATTENTION_CUDNN && (!request->fused || request->precisions[DTYPE_FP32]))
+                return rv_fail(err, RV_EINPUT,
+                               "--attention cudnn is of fused attention in 16 bits: it does not go with %s",
+                               request->fused ? "fp32 in --precision" : "--fusion off");
         if (request_gpu(request) && request->host_link_bytes_per_second > 0)
                 return rv_fail(err, RV_EINPUT,
                                "--host-link paces the copies of --device cpu; those of a GPU take what its "

@@ -8,6 +8,10 @@ TEST_BINARIES = $(TESTS:%=$(BUILD)/tests/%)
 # What these do is mostly done by ranks that wait for each other: beside other tests they take three times as long.
 RANKS_TESTS := $(patsubst %,tests/cli/%.py,shards context zero experts equivalence offload virtual_stages overlap sharded_experts net_link weights)
 
+ifneq ($(wildcard $(RANKS_TESTS)),$(RANKS_TESTS))
+$(error a name in RANKS_TESTS is no test's)
+endif
+
 # Runs every test, prints each one's count and, last, "N passed, N failed".
 run-tests: $(BINARIES) $(PLUGINS) $(TEST_BINARIES) $(BUILD)/tests/slices
 	@RANVIER_BIN=$(abspath $(BUILD)/bin) $(BUILD)/tests/slices tests/run.sh $(TEST_BINARIES) $(filter-out $(RANKS_TESTS),$(SCRIPT_TESTS)) \

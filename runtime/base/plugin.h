@@ -1,6 +1,6 @@
 /* Plugins: parts of the program in shared libraries of their own, which are loaded when they are asked for,
- * because they need libraries that not every machine has. There are two, device_cuda.so (--device cuda) and
- * net_nccl.so (all-reduces by NCCL). */
+ * because they need libraries that not every machine has. There are three, device_cuda.so (--device cuda),
+ * net_nccl.so (collectives by NCCL) and attention_cudnn.so (--attention cudnn). */
 #ifndef RANVIER_RUNTIME_BASE_PLUGIN_H
 #define RANVIER_RUNTIME_BASE_PLUGIN_H
 

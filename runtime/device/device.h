@@ -93,7 +93,11 @@ struct device_description {
          * library has nothing for that is fused, so that they are two kernels, and of how many the algorithm
          * was timed. */
         int products, refused_products, timed_products;
-        char attention[32]; /* cuda: the library that attention may be of: "cuDNN 9.19.0"; empty: none */
+        /* cuda, when it was last synchronized: the library that attention may be of ("cuDNN 9.19.0"; empty:
+         * none), shapes of causal attention in 16 bits that it was asked for, and how many of these it ran.
+         */
+        char attention[32];
+        int attention_shapes, library_attention_shapes;
 };
 
 /* An open device. Its members are set when it is opened; those of which it is said may be changed by
@@ -170,8 +174,9 @@ void device_cpu_name(char *name, size_t size);
 /* Returns the seconds of the host's monotonic clock: what lanes, runs and calibrations are timed with. */
 double device_seconds(void);
 
-/* Whose kernels of causal attention a GPU runs: the device's own; a library's, where what it does not do is a
- * failure; or a library's where it is there and does the shape, else the device's own. */
+/* Whose kernels of causal attention, fused and in 16 bits, a GPU runs: the device's own; a library's, where
+ * what it does not do is a failure; or a library's where it is there and does the shape, else the device's
+ * own. */
 enum attention_source { ATTENTION_OURS, ATTENTION_CUDNN, ATTENTION_AUTO };
 /* Parses "ours", "cudnn" or "auto"; another text is RV_EINPUT with a sentence that begins with `option`. */
 int device_parse_attention(const char *option, const char *text, enum attention_source *source,
@@ -193,7 +198,7 @@ struct device_request {
          * is taken. */
         const char *products;
         bool time_products;
-        enum attention_source attention; /* cuda, in 16 bits */
+        enum attention_source attention; /* cuda */
         /* cpu: which variant of its kernels, by name; NULL or "auto": the fastest that the processor runs. */
         const char *cpu_kernels;
 };

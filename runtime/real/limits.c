@@ -80,11 +80,12 @@ static void print_refusal(const struct options *o, const struct capacity *capaci
  * else's. */
 static void tell_of_others(const struct device *device, struct rv_error_info *err)
 {
-        static const int64_t OWN = INT64_C(1) << 30; /* a context, libraries and workspace take half of it */
+        /* A context, libraries and workspace take half of it; a library's attention takes more. */
+        const int64_t own = INT64_C(1) << (device->description.attention[0] ? 31 : 30);
         const int64_t taken = (device->overhead_bytes - device->later_bytes) * device->sharing;
         char text[NUMBER_TEXT];
         const size_t length = strlen(err->sentence);
-        if (device->ops->memory && taken > OWN * device->sharing)
+        if (device->ops->memory && taken > own * device->sharing)
                 snprintf(err->sentence + length, sizeof err->sentence - length,
                          "; %s of the GPU's memory were taken when it was opened, so other processes have "
                          "some "

@@ -101,7 +101,9 @@ static bool allocate(struct work_space *w, int64_t size)
 void probe_run(struct probe *probe, const char *device, const struct device_request *request)
 {
         struct rv_error_info ignored;
-        struct work_space w = {.device = device_open(device, request, &ignored)};
+        struct device_request plain = *request; /* attention is not probed */
+        plain.attention = ATTENTION_OURS;
+        struct work_space w = {.device = device_open(device, &plain, &ignored)};
         *probe = (struct probe){{NAN, NAN, NAN}, {NAN, NAN, NAN}, NAN};
         if (!w.device)
                 return;

@@ -324,14 +324,15 @@ static json_t *device_json(const struct run *run, const struct rank_memory *memo
         json_t *used = json_array();
         for (int i = 0; i < run->net->ranks; i++)
                 json_array_append_new(used, memory[i].used < 0 ? json_null() : json_integer(memory[i].used));
-        return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:s?, s:b, s:i, s:i, s:i, s:s?, s:I, s:o}", "kind",
-                         device->ops->name, "name", d->name, "driver", d->driver, "processors", d->processors,
-                         "clock_hertz", d->clock_hertz, "memory_clock_hertz", d->memory_clock_hertz,
-                         "cpu_kernels", d->cpu_kernels, "graphs",
+        return json_pack("{s:s, s:s, s:s, s:i, s:f, s:f, s:s?, s:b, s:i, s:i, s:i, s:s?, s:i, s:i, s:I, s:o}",
+                         "kind", device->ops->name, "name", d->name, "driver", d->driver, "processors",
+                         d->processors, "clock_hertz", d->clock_hertz, "memory_clock_hertz",
+                         d->memory_clock_hertz, "cpu_kernels", d->cpu_kernels, "graphs",
                          device->ops->begin_group && !run->settings.no_graphs, "products", d->products,
                          "refused_products", d->refused_products, "timed_products", d->timed_products,
-                         "attention", d->attention[0] ? d->attention : NULL, "overhead_bytes",
-                         (json_int_t)device->overhead_bytes, "used_bytes", used);
+                         "attention", d->attention[0] ? d->attention : NULL, "attention_shapes",
+                         d->attention_shapes, "library_attention_shapes", d->library_attention_shapes,
+                         "overhead_bytes", (json_int_t)device->overhead_bytes, "used_bytes", used);
 }
 
 /* What a rank's experts had of a layer's rows, of all ranks and of those that had most. */
@@ -453,7 +454,13 @@ static void print_device(const struct run *run, const struct rank_memory *memory
                        device->description.timed_products, device->description.products,
                        run->settings.products);
         if (device->description.attention[0])
-                printf("attention   by %s, where it does the shape\n", device->description.attention);
+                printf("attention   %d of %d shapes by %s, the others by our kernels\n",
+                       device->description.library_attention_shapes, device->description.attention_shapes,
+                       device->description.attention);
+        else if (run->settings.attention == ATTENTION_AUTO)
+                printf("attention   by our kernels: cuDNN, or its plugin, is not there (--attention cudnn "
+                       "says "
+                       "what is missing)\n");
         printf("in use      %s of its memory, by all who use it, as the driver counts\n",
                number_bytes(bytes, (double)memory[0].used));
 }
@@ -592,6 +599,7 @@ static int open_kernels(struct run *run, struct rv_error_info *err)
                 return rv_fail(err, RV_ESYSTEM, "no host memory for the times of kernels");
         struct device_request request = trainer_device_request(&run->settings, run->net);
         request.products = NULL; /* of the training */
+        request.attention = ATTENTION_OURS;
         kernel_times_init(run->kernels, &plan->gpt, plan->tp);
         return machine_rates_measure(&run->kernels->rates, options_device(plan), &request, plan->dtype, err);
 }

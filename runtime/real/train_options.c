@@ -298,6 +298,10 @@ static int check_device(const struct train_settings *s, struct rv_error_info *er
                 return rv_fail(err, RV_EINPUT, "--cpu-kernels is for --device cpu; a GPU has its own");
         if (!gpu && s->attention != ATTENTION_OURS)
                 return rv_fail(err, RV_EINPUT, "--attention is for --device cuda; the CPU has its own");
+        if (s->attention == ATTENTION_CUDNN && (s->plan.dtype == DTYPE_FP32 || s->plan.fusion == FUSION_OFF))
+                return rv_fail(err, RV_EINPUT,
+                               "--attention cudnn is of fused attention in 16 bits: it does not go with %s",
+                               s->plan.fusion == FUSION_OFF ? "--fusion off" : "--precision fp32");
         if (!gpu && s->products)
                 return rv_fail(err, RV_EINPUT,
                                "--products is for --device cuda; products on the CPU have one algorithm");

@@ -13,7 +13,7 @@ import ranvier
 import text
 
 EMULATED = os.path.join(os.path.dirname(os.path.abspath(ranvier.BIN)), "emulated", "device_cuda.so")
-STEPS = 3
+STEPS = 2
 NEMOTRON_STEPS = 5  # its first two steps in fp16 overflow and are skipped
 GRIDS = [(1, 1), (2, 1), (1, 2)]
 # Relative, of any step's loss. Sums are rounded in another order; steps carry on what that makes: a rounding is 2^-24,
@@ -186,35 +186,49 @@ def check_nccl(tap, folder):
 
 def check_attention_library(tap, folder):
     """A library in cuDNN's place, which is the device's kernels behind its functions, with rows in the workspace."""
-    plans, report, profile = (os.path.join(folder, name) for name in ("plans.txt", "report.json", "attention.json"))
+    runs, report, profile = (os.path.join(folder, name) for name in ("runs.txt", "report.json", "attention.json"))
 
-    def with_library(model, precision, source, *more, **variables):
-        if os.path.exists(plans):
-            os.remove(plans)
-        losses, _ = train(folder, "cuda", (1, 1), precision, "--attention", source, *more, model=model,
-                          RANVIER_ATTENTION_CUDNN=EMULATED, RANVIER_EMULATED_ATTENTION=plans, **variables)
-        return losses, sorted(open(plans).read().split("\n")[:-1]) if os.path.exists(plans) else []
+    def overhead(model, precision):
+        train(folder, "cuda", (1, 1), precision, "--report", report, model=model)
+        return json.load(open(report))["device"]["overhead_bytes"]
+
+    def with_library(model, precision, source, *more, grid=(1, 1), **variables):
+        if os.path.exists(runs):
+            os.remove(runs)
+        losses, _ = train(folder, "cuda", grid, precision, "--attention", source, *more, model=model,
+                          RANVIER_ATTENTION_CUDNN=EMULATED, RANVIER_EMULATED_ATTENTION=runs, **variables)
+        return losses, sorted(set(open(runs).read().split("\n")[:-1])) if os.path.exists(runs) else []
 
     for model, precision, heads in (("gpt2", "mixed", "4/4 x 8"), ("llama", "bf16", "4/2 x 8")):
         ours, _ = train(folder, "cuda", (1, 1), precision, model=model)
-        losses, made = with_library(model, precision, "cudnn", "--report", report)
-        tap.ok(losses == ours and made == [f"backward 1 32 {heads}", f"forward 1 32 {heads}"],
-               f"{model}, {precision} --attention cudnn: the library's plan for each shape, and the same losses", (losses, ours, made))
+        losses, ran = with_library(model, precision, "cudnn", "--report", report)
+        tap.ok(losses == ours and ran == [f"backward 1 32 {heads}", f"forward 1 32 {heads}"],
+               f"{model}, {precision} --attention cudnn: the library runs forward and backward, with the same losses", (losses, ours, ran))
         device = json.load(open(report))["device"] if isinstance(losses, list) else {}
-        tap.ok(device.get("attention") == "emulated attention", "and the report says whose attention it is", device)
+        tap.ok((device.get("attention"), device.get("attention_shapes"), device.get("library_attention_shapes")) ==
+               ("emulated attention", 2, 2), "and the report says whose attention it was", device)
+        tap.ok(device.get("overhead_bytes", 0) - overhead(model, precision) == 512 << 20, "the library's workspace is the device's own", device)
     fp32, _ = train(folder, "cuda", (1, 1), "fp32")
-    tap.ok(with_library("gpt2", "fp32", "cudnn") == (fp32, []), "in fp32 attention is ours")
+    tap.ok(with_library("gpt2", "fp32", "auto") == (fp32, []), "in fp32 attention is ours")
+    for flag, more in (("--precision fp32", ()), ("--fusion off", ("--fusion", "off"))):
+        said, _ = with_library("gpt2", "bf16" if more else "fp32", "cudnn", *more)
+        tap.ok(f"--attention cudnn is of fused attention in 16 bits: it does not go with {flag}" in str(said), f"refused with {flag}", said)
+    # Another rank's keys go on with what backward leaves: the sums of rows, which no library writes.
+    parts = ("--cp", 2)
+    ours, _ = train(folder, "cuda", (1, 2), "bf16", *parts, model="llama", RANVIER_NET_NCCL=EMULATED, RANVIER_EMULATED_DEVICES="2")
+    losses, ran = with_library("llama", "bf16", "cudnn", *parts, grid=(1, 2), RANVIER_NET_NCCL=EMULATED, RANVIER_EMULATED_DEVICES="2")
+    tap.ok(isinstance(ours, list) and losses == ours and len(ran) == 2, "--cp 2 --attention cudnn: the same losses", (losses, ours, ran))
 
     ours, _ = train(folder, "cuda", (1, 1), "bf16", model="odd")
-    losses, made = with_library("odd", "bf16", "auto")
-    tap.ok(isinstance(ours, list) and losses == ours and not made, "--attention auto: what the library does not do is ours", (losses, ours, made))
+    losses, ran = with_library("odd", "bf16", "auto")
+    tap.ok(isinstance(ours, list) and losses == ours and not ran, "--attention auto: what the library does not do is ours", (losses, ours, ran))
     losses, _ = with_library("odd", "bf16", "cudnn")
-    tap.ok("kernel attention (m 32, n 32, k 9, batch 4, bf16) failed" in str(losses) and
-           "emulated attention does not do it (heads of 9 columns); --attention auto takes our kernel then" in str(losses),
-           "--attention cudnn: refused in a sentence", losses)
+    tap.ok("--attention cudnn, but the library does not do attention of heads of 9 columns and sequences of 32 tokens "
+           "(--attention auto takes our kernel): heads of 9 columns" in str(losses), "--attention cudnn: refused in a sentence", losses)
     ours, _ = train(folder, "cuda", (1, 1), "bf16")
-    losses, made = with_library("gpt2", "bf16", "auto", RANVIER_EMULATED_WORKSPACE="1")
-    tap.ok(losses == ours, "forward by the library and backward ours, which would take more memory than is kept", (losses, ours, made))
+    losses, ran = with_library("gpt2", "bf16", "auto", RANVIER_EMULATED_WORKSPACE="1")
+    tap.ok(losses == ours and ran == ["forward 1 32 4/4 x 8"], "forward by the library and backward ours, which would take more memory than is kept",
+           (losses, ours, ran))
     losses, _ = with_library("gpt2", "bf16", "cudnn", RANVIER_EMULATED_WORKSPACE="1")
     tap.ok("it would work in 1024.00 GiB of memory, 0.50 are kept for it" in str(losses), "or refused", losses)
     losses, _ = with_library("gpt2", "bf16", "auto", RANVIER_EMULATED_NO_ATTENTION="1")

@@ -1,7 +1,7 @@
 /* A library of attention that is not NVIDIA's, for tests of how one is called: it does heads of a multiple of
  * 8 columns, by the device's own kernels. Backward's sums of rows are in its workspace, of whose size it says
  * more than the device has where RANVIER_EMULATED_WORKSPACE is set. RANVIER_EMULATED_ATTENTION names a file
- * that a line is added to for each plan. */
+ * that a line is added to for each run. */
 #include "runtime/device/cuda/attention_library.h"
 #include "runtime/device/cuda/launch.h"
 
@@ -31,7 +31,6 @@ static struct attention_library_plan *make_plan(const struct attention_shape *sh
                 snprintf(why, ATTENTION_WHY, "heads of %d columns", (int)shape->hs);
                 return NULL;
         }
-        note(shape);
         struct attention_library_plan *plan = new attention_library_plan;
         memcpy(&plan->shape, shape, sizeof *shape);
         return plan;
@@ -49,6 +48,7 @@ static const char *run(struct attention_library_plan *plan, cudaStream_t stream,
                        void *workspace)
 {
         const struct attention_shape *of = &plan->shape;
+        note(of);
         struct kernel kernel = {};
         kernel.kind = of->backward ? KERNEL_ATTENTION_BACKWARD : KERNEL_ATTENTION;
         kernel.dtype = of->bf16 ? DTYPE_BF16 : DTYPE_FP16;

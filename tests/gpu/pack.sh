@@ -55,13 +55,13 @@ find_library() { # the folder of a library: of a toolkit, or of a wheel that PyT
         for folder in "${CUDA_HOME:-/usr/local/cuda}"/lib64 "${CUDA_HOME:-/usr/local/cuda}"/targets/x86_64-linux/lib /usr/lib/x86_64-linux-gnu \
                 /usr/local/cuda-*/lib64 {/usr,/usr/local,/opt/conda,$HOME/.local}/lib/python3*/{site,dist}-packages/nvidia/*/lib \
                 ${VIRTUAL_ENV:+"$VIRTUAL_ENV"/lib/python3*/site-packages/nvidia/*/lib}; do
-                if compgen -G "$folder/$1.so.*" >/dev/null; then
+                if compgen -G "$folder/$1*" >/dev/null; then
                         echo "$folder"
                         return
                 fi
         done
 }
-cuda=$(for library in libcublasLt libcudnn libcudart; do find_library $library; done | uniq | paste -sd:)
+cuda=$(for library in libcublasLt.so. libcudnn.so.9 libcudart.so.@CUDA@; do find_library $library; done | uniq | paste -sd:)
 export LD_LIBRARY_PATH="$package/lib${cuda:+:$cuda}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export OPAL_PREFIX="$package/mpi" OPAL_SYSCONFDIR="$package/mpi/share/openmpi" PMIX_PREFIX="$package/mpi/lib/@ARCHITECTURE@/pmix2"
 # One machine: no daemons on others, messages through shared memory.
@@ -73,7 +73,8 @@ if [ "$EUID" -eq 0 ]; then
 fi
 export PATH="$package:$PATH"
 ENVIRONMENT
-sed -i "s/@ARCHITECTURE@/$architecture/" "$folder/environment.sh"
+cuda=$(strings "$tree/build/bin/attention_cudnn.so" 2>/dev/null | sed -n 's/^libcudart\.so\.\([0-9]*\)$/\1/p' | head -1)
+sed -i "s/@ARCHITECTURE@/$architecture/; s/@CUDA@/$cuda/" "$folder/environment.sh"
 for program in ranvier:tree/build/bin/ranvier mpirun:mpi/bin/orterun; do
         # shellcheck disable=SC2016 # of the package's shell
         printf '#!/bin/bash\n. "$(cd "${BASH_SOURCE[0]%%/*}" && pwd)/environment.sh"\nexec "$package/%s" "$@"\n' "${program#*:}" \

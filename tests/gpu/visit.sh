@@ -1,22 +1,23 @@
 #!/bin/bash
-# A visit to a GPU that may end at any time, in five parts of at most ten minutes each, the more telling ones first:
+# A visit to a GPU that may end at any time, in six parts of at most ten minutes each, the more telling ones first:
 #
-#     tests/gpu/visit.sh a|b|c|d|e [FOLDER]      (of a package: bash ranvier-gpu/tree/tests/gpu/visit.sh a)
+#     tests/gpu/visit.sh a|b|c|d|e|f [FOLDER]      (of a package: bash ranvier-gpu/tree/tests/gpu/visit.sh a)
 #
 #   a   is it right, how fast is it, where does the time go: conformance, rates, GPT-2 124M and 1.5B, kernel by kernel
 #   b   losses over fifty steps, layouts, offloading, compute-sanitizer where there is one
 #   c   the profile of this GPU, to keep; its kernels against their limits, offloading
 #   d   ten plans predicted and measured, PyTorch's GPT-2, hardware counters where there is ncu
-#   e   cuDNN's attention, two shards that share the GPU, logits in parts and at once, other families predicted and measured
+#   e   two shards that share the GPU, logits in parts and at once, other families predicted and measured
+#   f   cuDNN's attention: is it right, how fast is it (--attention cudnn)
 #
 # Each step has a limit of its own, a log in FOLDER (default: visit) and a line in FOLDER/steps.tsv (part, step, status,
 # seconds); one that fails does not stop the part. Without a GPU the first step says so, and the part ends with status 2.
 # tests/gpu/read_visit.py FOLDER makes a report of it. TINY=1 takes shapes that an emulated GPU can do.
 set -u
 case ${1:-} in
-a | b | c | d | e) part=$1 ;;
+a | b | c | d | e | f) part=$1 ;;
 *)
-        echo "visit: name a part: visit.sh a|b|c|d|e [FOLDER]" >&2
+        echo "visit: name a part: visit.sh a|b|c|d|e|f [FOLDER]" >&2
         exit 2
         ;;
 esac
@@ -141,12 +142,6 @@ d)
         fi
         ;;
 e)
-        for group in attention_conforms attention_backward_conforms; do
-                step "cudnn-$group" 75 env RANVIER_TEST_ATTENTION=auto "$programs/test_conformance" "$group"
-        done
-        train 124m-cudnn 60 "$small" 16 64 12 --attention auto
-        train 124m-cudnn-kernels 60 "$small" 16 64 6 --attention auto --kernels
-        train 1.5b-cudnn 120 "$large" 4 32 6 --attention auto
         step shards 120 python3 tests/gpu/loss.py shards
         step calibrate-logits 60 "$RANVIER_BIN/ranvier" calibrate --device cuda --precision bf16 --fusion on --pp 1 --model "$small" \
                 --micro-batch-size "$([ -n "${TINY:-}" ] && echo 1 || echo 16)" --quick --seconds 8 --time-products --out "$out/profile-124m.json"
@@ -154,6 +149,14 @@ e)
         train 124m-at-once 40 "$small" 16 64 12 --logits all
         train 124m-in-parts 40 "$small" 16 64 12 --logits 128MiB
         step families 300 python3 tests/bench/gpu.py families ${TINY:+--tiny} --out "$out/bench-families"
+        ;;
+f)
+        for group in attention_conforms attention_backward_conforms; do
+                step "cudnn-$group" 150 env RANVIER_TEST_ATTENTION=auto "$programs/test_conformance" "$group"
+        done
+        train 124m-cudnn 60 "$small" 16 64 12 --attention cudnn
+        train 124m-cudnn-kernels 60 "$small" 16 64 6 --attention cudnn --kernels
+        train 1.5b-cudnn 120 "$large" 4 32 6 --attention cudnn
         ;;
 esac
 end

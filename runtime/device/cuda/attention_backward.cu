@@ -360,23 +360,31 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS, 2)
 
 /* --- launches ------------------------------------------------------------------------------------------ */
 
+template <bool bf16> static cudaError_t launch_rows(cudaStream_t stream, const struct attention *a)
+{
+        int64_t blocks = (a->heads * a->T * ROW_LANES + ATTENTION_THREADS - 1) / ATTENTION_THREADS;
+        if (blocks > INT32_MAX || a->heads * a->T > UINT32_MAX)
+                return cudaErrorInvalidValue;
+        CUDA_LAUNCH((attention_rows<bf16>), (unsigned)blocks, ATTENTION_THREADS, 0, stream, *a);
+        return cudaGetLastError();
+}
+
 template <bool bf16, int HS, bool causal>
 static cudaError_t launch(cudaStream_t stream, const struct attention *a)
 {
         using sizes = attention_sizes<HS>;
         int64_t blocks = attention_query_tiles(a, sizes::rows) * a->heads;
         int64_t key_blocks = attention_key_tiles(a, sizes::rows) * (a->heads / a->group);
-        int64_t row_blocks = (a->heads * a->T * ROW_LANES + ATTENTION_THREADS - 1) / ATTENTION_THREADS;
-        if (key_blocks > INT32_MAX || blocks > INT32_MAX || row_blocks > INT32_MAX ||
-            a->heads * a->T > UINT32_MAX)
+        if (key_blocks > INT32_MAX || blocks > INT32_MAX)
                 return cudaErrorInvalidValue;
         cudaError_t error =
                 cudaFuncSetAttribute(attention_backward_keys<bf16, HS, causal>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, keys_shared<HS>::bytes);
         if (error != cudaSuccess)
                 return error;
-        if (causal)
-                CUDA_LAUNCH((attention_rows<bf16>), (unsigned)row_blocks, ATTENTION_THREADS, 0, stream, *a);
+        error = causal ? launch_rows<bf16>(stream, a) : cudaSuccess;
+        if (error != cudaSuccess)
+                return error;
         CUDA_LAUNCH((attention_backward_keys<bf16, HS, causal>), (unsigned)key_blocks, ATTENTION_THREADS,
                     keys_shared<HS>::bytes, stream, *a);
         CUDA_LAUNCH((attention_backward_queries<bf16, HS, causal>), (unsigned)blocks, ATTENTION_THREADS,
@@ -402,19 +410,34 @@ static cudaError_t attend_backward(cudaStream_t stream, const struct kernel *ker
         return a->hs <= 64 ? launch<false, 64, causal>(stream, a) : launch<false, 128, causal>(stream, a);
 }
 
-extern "C" cudaError_t cuda_attention_backward(cudaStream_t stream, const struct kernel *kernel,
-                                               const struct kernel_args *args, const struct cuda_work *)
+/* The operands of attention_backward. */
+static struct attention of_own_keys(const struct kernel_args *args)
 {
         struct attention a = {};
-        a.dqkv = args->p[0];
+        a.dqkv = a.dkv = args->p[0];
         a.rows = (float *)args->p[1];
         a.dy = args->p[2];
         a.y = args->p[3];
         a.lse = (float *)args->p[4];
-        a.qkv = args->p[5];
-        a.kv = a.qkv;
-        a.dkv = a.dqkv;
+        a.qkv = a.kv = args->p[5];
+        return a;
+}
+
+extern "C" cudaError_t cuda_attention_backward(cudaStream_t stream, const struct kernel *kernel,
+                                               const struct kernel_args *args, const struct cuda_work *)
+{
+        struct attention a = of_own_keys(args);
         return attend_backward<true>(stream, kernel, args, &a);
+}
+
+extern "C" cudaError_t cuda_attention_rows(cudaStream_t stream, const struct kernel *kernel,
+                                           const struct kernel_args *args, const struct cuda_work *)
+{
+        struct attention a = of_own_keys(args);
+        if (!attention_shape(&a, kernel, args, true))
+                return cudaErrorInvalidValue;
+        a.aligned = attention_aligned(&a, a.dy) && attention_aligned(&a, a.y);
+        return kernel->dtype == DTYPE_BF16 ? launch_rows<true>(stream, &a) : launch_rows<false>(stream, &a);
 }
 
 extern "C" cudaError_t cuda_context_attention_backward(cudaStream_t stream, const struct kernel *kernel,

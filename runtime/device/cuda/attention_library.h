@@ -1,19 +1,21 @@
 /* Causal attention by a library in the place of our kernels (attention.cu): cuDNN's, whose half is a plugin,
- * attention_cudnn.so (cudnn/), so that the device also opens where cuDNN is not. attention_plans.c calls it.
+ * attention_cudnn.so (attention_cudnn.cpp), so that the device also opens where cuDNN is not.
+ * attention_plans.c calls it.
  *
  * Operands are packed as runtime/device/kernels.h says of attention and attention_backward, in fp16 or bf16;
- * forward and backward may each be the library's or ours, since y and lse mean the same. Backward adds in an
- * order that depends on shapes alone, as our kernels do. */
+ * forward and backward may each be the library's or ours, since y and lse mean the same. The library does not
+ * write `rows` (cuda_attention_rows does). Backward adds in an order that depends on shapes alone, as our
+ * kernels do. */
 #ifndef RANVIER_RUNTIME_DEVICE_CUDA_ATTENTION_LIBRARY_H
 #define RANVIER_RUNTIME_DEVICE_CUDA_ATTENTION_LIBRARY_H
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 struct attention_shape {
         bool backward, bf16;         /* else forward, fp16 */
@@ -21,6 +23,11 @@ struct attention_shape {
         int64_t heads, kv_heads, hs; /* of queries; of keys and values; columns of one */
         float scale;
 };
+
+/* Device memory that the library may work in; a shape that needs more stays ours. cuDNN's backward, whose
+ * sums are to be made in one order, keeps the derivative of each score, in 16 bits, of queries and keys
+ * rounded up to 64 and 128: 403 MB for 16 sequences of 1024 tokens of 12 heads. */
+enum { ATTENTION_WORKSPACE_BYTES = 512 << 20 };
 
 /* One shape, ready to run on the GPU that was current when it was made. */
 struct attention_library_plan;
@@ -41,8 +48,8 @@ struct attention_library {
         void (*free)(struct attention_library_plan *); /* NULL is allowed */
 };
 
-/* The function that the plugin exports under this name. Returns the library, which is never unloaded; NULL:
- * `why` says what is missing. */
+/* The function that the plugin exports under this name. Returns the library, for the GPU that is current at
+ * the first call, which is never unloaded; NULL: `why` says what is missing. */
 typedef const struct attention_library *attention_library_fn(char why[ATTENTION_WHY]);
 #define ATTENTION_LIBRARY_SYMBOL "attention_library_open"
 

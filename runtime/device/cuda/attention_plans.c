@@ -2,15 +2,18 @@
 
 #include "runtime/base/plugin.h"
 #include "runtime/device/cuda/attention_library.h"
+#include "runtime/device/cuda/launch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A shape that was met; without a plan it is ours. */
+/* A shape that was met; without a plan it is not the library's. */
 struct entry {
         struct attention_shape shape;
         struct attention_library_plan *plan;
+        char why[ATTENTION_WHY]; /* there is none */
+        bool ran;
 };
 
 struct cuda_attention {
@@ -19,7 +22,6 @@ struct cuda_attention {
         void *workspace;
         struct entry *entries;
         int count;
-        char sentence[2 * ATTENTION_WHY];
 };
 
 struct cuda_attention *cuda_attention_new(enum attention_source source, struct rv_error_info *err)
@@ -65,17 +67,23 @@ void cuda_attention_delete(struct cuda_attention *attention)
         free(attention);
 }
 
-const char *cuda_attention_name(const struct cuda_attention *attention)
+void cuda_attention_count(const struct cuda_attention *attention, struct device_description *description)
 {
-        return attention->library->name;
+        snprintf(description->attention, sizeof description->attention, "%s", attention->library->name);
+        description->attention_shapes = attention->count;
+        description->library_attention_shapes = 0;
+        for (int i = 0; i < attention->count; i++)
+                description->library_attention_shapes += attention->entries[i].ran;
 }
+
+/* ---- plans ---- */
 
 /* Whether the kernel is of a kind that the library may have; then its shape. */
 static bool shape_of(const struct kernel *kernel, const struct kernel_args *args,
                      struct attention_shape *shape)
 {
         if ((kernel->kind != KERNEL_ATTENTION && kernel->kind != KERNEL_ATTENTION_BACKWARD) ||
-            kernel->dtype == DTYPE_FP32)
+            kernel->dtype == DTYPE_FP32 || args->inner < 1 || kernel->batch % args->inner != 0)
                 return false;
         memset(shape, 0, sizeof *shape); /* shapes are compared by their bytes */
         shape->backward = kernel->kind == KERNEL_ATTENTION_BACKWARD;
@@ -89,11 +97,12 @@ static bool shape_of(const struct kernel *kernel, const struct kernel_args *args
         return true;
 }
 
-/* Libraries load 16 bytes at a time; where rows begin follows from the shape. */
+/* Libraries load 16 bytes at a time; where rows begin follows from the shape. They do not have `rows`. */
 static bool aligned(const struct attention_shape *shape, void *const p[])
 {
+        enum { ROWS = 1 };
         for (int i = 0; i < (shape->backward ? 6 : 3); i++)
-                if ((uintptr_t)p[i] % 16 != 0)
+                if (!(shape->backward && i == ROWS) && (uintptr_t)p[i] % 16 != 0)
                         return false;
         return true;
 }
@@ -106,30 +115,45 @@ static struct entry *find(const struct cuda_attention *attention, const struct a
         return NULL;
 }
 
-/* Asks the library. Without a plan, and where it must have one, the sentence says why. */
+/* The library's plan, or why there is none. */
+static void make_plan(const struct attention_library *library, struct entry *entry)
+{
+        entry->plan = library->plan(&entry->shape, entry->why);
+        if (!entry->plan)
+                return;
+        const int64_t bytes = library->workspace_bytes(entry->plan);
+        if (bytes <= ATTENTION_WORKSPACE_BYTES)
+                return;
+        snprintf(entry->why, sizeof entry->why, "it would work in %.2f GiB of memory, %.2f are kept for it",
+                 (double)bytes / 0x1p30, (double)ATTENTION_WORKSPACE_BYTES / 0x1p30);
+        library->free(entry->plan);
+        entry->plan = NULL;
+}
+
+/* RANVIER_CUDA_PLANS: a line for each shape. */
+static void tell(const struct attention_library *library, const struct entry *entry)
+{
+        const struct attention_shape *of = &entry->shape;
+        if (!getenv("RANVIER_CUDA_PLANS"))
+                return;
+        fprintf(stderr, "attention%s of %lld sequences of %lld tokens, %lld / %lld heads of %lld: %s%s\n",
+                of->backward ? "_backward" : "", (long long)of->sequences, (long long)of->T,
+                (long long)of->heads, (long long)of->kv_heads, (long long)of->hs,
+                entry->plan ? library->name : "ours, ", entry->why);
+}
+
+/* Asks the library. NULL: there is no memory. */
 static struct entry *add(struct cuda_attention *attention, const struct attention_shape *shape)
 {
-        char why[ATTENTION_WHY] = "";
-        const struct attention_library *library = attention->library;
         struct entry *entries = realloc(attention->entries, (size_t)(attention->count + 1) * sizeof *entries);
-        if (!entries) {
-                snprintf(attention->sentence, sizeof attention->sentence, "no host memory for a plan");
+        if (!entries)
                 return NULL;
-        }
         attention->entries = entries;
-        struct attention_library_plan *plan = library->plan(shape, why);
-        if (plan && library->workspace_bytes(plan) > CUDA_ATTENTION_WORKSPACE_BYTES) {
-                snprintf(why, sizeof why, "it would work in %.2f GiB of memory, %.2f are kept for it",
-                         (double)library->workspace_bytes(plan) / 0x1p30,
-                         (double)CUDA_ATTENTION_WORKSPACE_BYTES / 0x1p30);
-                library->free(plan);
-                plan = NULL;
-        }
-        snprintf(attention->sentence, sizeof attention->sentence,
-                 "%s does not do it (%s); --attention auto takes our kernel then", library->name, why);
         struct entry *entry = &entries[attention->count++];
+        memset(entry, 0, sizeof *entry);
         memcpy(&entry->shape, shape, sizeof *shape); /* padding, too */
-        entry->plan = plan;
+        make_plan(attention->library, entry);
+        tell(attention->library, entry);
         return entry;
 }
 
@@ -140,28 +164,34 @@ bool cuda_attention_is_new(const struct cuda_attention *attention, const struct 
         return shape_of(kernel, args, &shape) && !find(attention, &shape);
 }
 
-void cuda_attention_prepare(struct cuda_attention *attention, const struct kernel *kernel,
-                            const struct kernel_args *args)
+enum attention_answer cuda_attention_ask(struct cuda_attention *attention, const struct kernel *kernel,
+                                         const struct kernel_args *args, const char **why)
 {
         struct attention_shape shape;
-        if (shape_of(kernel, args, &shape) && !find(attention, &shape))
-                add(attention, &shape);
+        if (!shape_of(kernel, args, &shape))
+                return ATTENTION_IS_OURS;
+        const struct entry *entry = find(attention, &shape);
+        if (!entry)
+                entry = add(attention, &shape);
+        if (entry && entry->plan && aligned(&shape, args->p))
+                return ATTENTION_IS_THE_LIBRARYS;
+        *why = !entry        ? "no host memory for its plan"
+               : entry->plan ? "operands do not begin at multiples of 16 bytes"
+                             : entry->why;
+        return attention->must ? ATTENTION_IS_REFUSED : ATTENTION_IS_OURS;
 }
 
 const char *cuda_attention_run(struct cuda_attention *attention, cudaStream_t stream,
-                               const struct kernel *kernel, const struct kernel_args *args, bool *done)
+                               const struct kernel *kernel, const struct kernel_args *args)
 {
         struct attention_shape shape;
-        *done = false;
-        if (!shape_of(kernel, args, &shape))
-                return NULL;
-        struct entry *entry = find(attention, &shape);
-        if (!entry)
-                entry = add(attention, &shape);
-        if (!entry || (!entry->plan && attention->must))
-                return attention->sentence;
-        if (!entry->plan || !aligned(&shape, args->p))
-                return NULL;
-        *done = true;
-        return attention->library->run(entry->plan, stream, args->p, attention->workspace);
+        struct entry *entry = shape_of(kernel, args, &shape) ? find(attention, &shape) : NULL;
+        if (!entry || !entry->plan)
+                return "it is not the library's";
+        const char *failure = attention->library->run(entry->plan, stream, args->p, attention->workspace);
+        entry->ran = true;
+        if (failure || !shape.backward)
+                return failure;
+        const cudaError_t status = cuda_attention_rows(stream, kernel, args, NULL);
+        return status == cudaSuccess ? NULL : cudaGetErrorString(status);
 }

@@ -113,18 +113,38 @@ static void fail_kernel(struct cuda_device *cuda, const struct kernel *kernel, c
 
 /* ---- kernels ---- */
 
+/* Returns whether the kernel was a library's. */
+static bool run_by_library(struct cuda_device *cuda, cudaStream_t stream, const struct kernel *kernel,
+                           const struct kernel_args *args)
+{
+        char sentence[640];
+        const char *why = "";
+        const enum attention_answer answer = cuda_attention_ask(cuda->attention, kernel, args, &why);
+        if (answer == ATTENTION_IS_OURS)
+                return false;
+        if (answer == ATTENTION_IS_REFUSED) {
+                snprintf(sentence, sizeof sentence,
+                         "%s: --attention cudnn, but the library does not do %s of heads of %lld columns and "
+                         "sequences of %lld tokens (--attention auto takes our kernel): %s",
+                         cuda->name, kernel_name(kernel->kind), (long long)kernel->k, (long long)kernel->m,
+                         why);
+                fail(cuda, sentence);
+        }
+        const char *reason = cuda_attention_run(cuda->attention, stream, kernel, args);
+        if (reason)
+                fail_kernel(cuda, kernel, reason);
+        return true;
+}
+
 static void run_kernel(void *context, const struct kernel *kernel, const struct kernel_args *args)
 {
         struct cuda_device *cuda = context;
         cudaStream_t stream = cuda->lanes[DEVICE_COMPUTE].stream;
         cuda_launch_fn *const launch = kernels[kernel->kind];
-        const char *reason = NULL;
-        bool done = false;
-        if (cuda->attention)
-                reason = cuda_attention_run(cuda->attention, stream, kernel, args, &done);
-        if (done || reason) {
-                ;
-        } else if (launch) {
+        const char *reason;
+        if (cuda->attention && run_by_library(cuda, stream, kernel, args))
+                return;
+        if (launch) {
                 const cudaError_t status = launch(stream, kernel, args, &cuda->work);
                 reason = status == cudaSuccess ? NULL : cudaGetErrorString(status);
         } else {
@@ -162,7 +182,7 @@ static void run_timed(struct cuda_device *cuda, const struct kernel *kernel, con
         if (cuda->timed.count < 2 || is_new)
                 cuda_gate_release(&cuda->gate);
         if (is_new)
-                cuda_attention_prepare(cuda->attention, kernel, args);
+                (void)cuda_attention_ask(cuda->attention, kernel, args, &(const char *){NULL});
         check(cuda, cuda_events_take(&cuda->timed, &pending.start), "a new event");
         check(cuda, cuda_events_take(&cuda->timed, &pending.event), "a new event");
         check(cuda, cuda_gate_hold(&cuda->gate, stream, kernel, args), "a gate before timed kernels");
@@ -305,6 +325,8 @@ static void cuda_synchronize(struct device *device)
                 check(cuda, cudaStreamSynchronize(cuda->lanes[lane].stream), "a kernel or a copy");
         deliver(cuda);
         cuda_matmul_count(cuda->matmul, &device->description);
+        if (cuda->attention)
+                cuda_attention_count(cuda->attention, &device->description);
 }
 
 static char *cuda_timed_products(struct device *device)
@@ -493,8 +515,7 @@ static int open_attention(struct cuda_device *cuda, enum attention_source source
         if (why.code != RV_OK)
                 return rv_fail(err, why.code, "%s", why.sentence);
         if (cuda->attention)
-                snprintf(cuda->base.description.attention, sizeof cuda->base.description.attention, "%s",
-                         cuda_attention_name(cuda->attention));
+                cuda_attention_count(cuda->attention, &cuda->base.description);
         return RV_OK;
 }
 
@@ -502,7 +523,7 @@ static int open_attention(struct cuda_device *cuda, enum attention_source source
 static cudaError_t make_own(struct cuda_device *cuda)
 {
         const size_t bytes = (size_t)CUDA_MATMUL_WORKSPACE_BYTES + CUDA_SCRATCH_BYTES +
-                             (cuda->attention ? CUDA_ATTENTION_WORKSPACE_BYTES : 0);
+                             (cuda->attention ? ATTENTION_WORKSPACE_BYTES : 0);
         cudaError_t first = cudaSuccess;
         for (int lane = 0; lane < DEVICE_LANES; lane++)
                 keep(&first, cudaStreamCreateWithFlags(&cuda->lanes[lane].stream, cudaStreamNonBlocking));

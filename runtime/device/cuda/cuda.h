@@ -7,6 +7,7 @@
 #define RANVIER_RUNTIME_DEVICE_CUDA_CUDA_H
 
 #include "runtime/device/cuda/arena.h"
+#include "runtime/device/cuda/attention_library.h"
 #include "runtime/device/cuda/attention_plans.h"
 #include "runtime/device/cuda/gate.h"
 #include "runtime/device/cuda/graph.h"

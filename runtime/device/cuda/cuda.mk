@@ -49,15 +49,18 @@ $(BUILD)/bin/device_cuda.so: $(cuda_objects) $(BUILD)/obj/runtime/device/host.o 
 	$(call say,link,$@) $(CC) -shared $(LTO_LINK) -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(LDFLAGS) -o $@ $^ \
 		-L$(CUDA_LIB) -lcublasLt -lcudart_static -ljansson -ldl -lrt -lpthread -lstdc++ -lm
 
-# Attention by cuDNN, a plugin of its own: built where cuDNN's headers are found and CUDNN_FRONTEND names the folder of
-# cudnn_frontend.h (NVIDIA's cudnn-frontend, headers alone). Libraries are looked for when it is asked for.
-CUDNN_FRONTEND ?= $(firstword $(dir $(wildcard $(addsuffix /cudnn_frontend.h,$(CUDA_HOME)/include /usr/include /usr/local/include))))
+# Attention by cuDNN, a plugin of its own: built where CUDNN_FRONTEND names the folder of cudnn_frontend.h (NVIDIA's
+# cudnn-frontend, headers alone) and cuDNN's headers are found. Libraries are looked for when it is asked for.
+CUDNN_FRONTEND ?=
 cudnn_header := $(firstword $(wildcard $(addsuffix /cudnn_graph.h,$(CUDA_HOME)/include /usr/include /usr/local/include)))
-ifneq ($(and $(cudnn_header),$(CUDNN_FRONTEND)),)
+ifneq ($(CUDNN_FRONTEND),)
+ifeq ($(and $(cudnn_header),$(wildcard $(CUDNN_FRONTEND)/cudnn_frontend.h)),)
+$(error CUDNN_FRONTEND=$(CUDNN_FRONTEND), but cudnn_frontend.h is not there, or cuDNN's cudnn_graph.h not in $(CUDA_HOME)/include, /usr/include or /usr/local/include)
+endif
 PLUGINS += $(BUILD)/bin/attention_cudnn.so
-$(BUILD)/obj/runtime/device/cuda/cudnn/attention_cudnn.o: EXTRA = -fPIC -g0 -fvisibility=hidden -isystem $(CUDA_HOME)/include \
-	$(addprefix -isystem ,$(filter-out /usr/include/ /usr/local/include/,$(dir $(cudnn_header)))) -isystem $(CUDNN_FRONTEND)
-$(BUILD)/bin/attention_cudnn.so: $(BUILD)/obj/runtime/device/cuda/cudnn/attention_cudnn.o
+$(BUILD)/obj/runtime/device/cuda/attention_cudnn.o: EXTRA = -fPIC -g0 -fvisibility=hidden \
+	$(addprefix -isystem ,$(filter-out /usr/include /usr/local/include,$(CUDA_HOME)/include $(cudnn_header:/cudnn_graph.h=) $(CUDNN_FRONTEND:/=)))
+$(BUILD)/bin/attention_cudnn.so: $(BUILD)/obj/runtime/device/cuda/attention_cudnn.o
 	@mkdir -p $(@D)
 	$(call say,link,$@) $(CXX) -shared $(LTO_LINK) -Wl,-z,defs -Wl,-rpath,$(CUDA_LIB) $(LDFLAGS) -o $@ $^ -ldl
 endif

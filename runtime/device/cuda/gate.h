@@ -20,8 +20,9 @@ extern "C" {
 #include <stddef.h>
 
 /* How many kernels one gate holds back. The gate before it opens when the next is queued, so that at most
- * two times as many are held back: with two events and up to four launches each, fewer than half of the
- * 1024 commands that a stream takes before a launch waits for it, which would never end. */
+ * two times as many are held back: with two events and up to four launches each (a library's attention, of
+ * which a gate has a few, may be more), fewer than half of the 1024 commands that a stream takes before a
+ * launch waits for it, which would never end. */
 enum { CUDA_GATE_KERNELS = 32 };
 
 /* What decides which code a kernel runs as: its shapes and the alignment of its operands. Defined in

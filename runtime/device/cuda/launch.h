@@ -65,6 +65,8 @@ cuda_launch_fn cuda_squared_norm, cuda_adamw, cuda_overflow, cuda_unscale, cuda_
 /* attention.cu, attention_backward.cu, attention_fp32.cu */
 cuda_launch_fn cuda_attention, cuda_attention_backward, cuda_context_attention,
         cuda_context_attention_backward;
+/* Of attention_backward in 16 bits the `rows` alone. */
+cuda_launch_fn cuda_attention_rows;
 
 #ifdef __cplusplus
 }

@@ -10,11 +10,11 @@ struct positions {
         int T, first, moved, moved_later;
 };
 
-/* As runtime/device/kernels.h has them with embedding. */
+/* As runtime/device/kernels.h has them with embedding; T 0, where positions are not asked for, is 1. */
 static inline struct positions positions_of(const struct kernel_args *args, int64_t first_row)
 {
-        return {(int)args->ld[0], (int)(first_row % args->ld[0]), (int)args->stride[0][0],
-                (int)args->stride[0][1]};
+        const int64_t T = args->ld[0] > 0 ? args->ld[0] : 1;
+        return {(int)T, (int)(first_row % T), (int)args->stride[0][0], (int)args->stride[0][1]};
 }
 
 /* Returns the position of row `row`. */

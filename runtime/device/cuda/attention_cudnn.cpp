@@ -1,6 +1,5 @@
 /* The plugin for cuDNN's attention: see attention_library.h. Graphs are made by NVIDIA's cudnn-frontend, a
- * library of headers, which finds cuDNN when it is called. What cuDNN's sums need to be added in one order
- * costs it memory (attention_plans.h) and some of its speed. */
+ * library of headers, which finds cuDNN when it is called. */
 #include "runtime/device/cuda/attention_library.h"
 
 #include <cstdint>
@@ -203,9 +202,17 @@ attention_library_open(char why[ATTENTION_WHY])
 try {
         if (handle)
                 return &library;
-        /* The runtime of the toolkit that this was built with, where there are several. */
+        /* The runtime of the toolkit that this was built with, where there are several; and, where cuDNN has
+         * one (9.25, Hopper), the backward that needs less memory for what does not fit ours. */
         setenv("CUDNN_FRONTEND_CUDART_LIB_NAME",
                ("libcudart.so." + std::to_string(CUDART_VERSION / 1000)).c_str(), 0);
+        setenv("CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT", std::to_string(ATTENTION_WORKSPACE_BYTES).c_str(),
+               0);
+        int gpu;
+        if (fe::detail::cuda_get_device(&gpu) != cudaSuccess) { /* throws where the runtime is not there */
+                write(why, "the CUDA runtime does not say which GPU is current");
+                return nullptr;
+        }
         fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_GLOBAL);
         if (!fe::cudnn_dlhandle) {
                 write(why, std::string("cuDNN 9 does not load: ") + dlerror());

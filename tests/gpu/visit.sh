@@ -155,7 +155,7 @@ f)
                 step "cudnn-$group" 150 env RANVIER_TEST_ATTENTION=auto "$programs/test_conformance" "$group"
         done
         train 124m-cudnn 60 "$small" 16 64 12 --attention cudnn
-        train 124m-cudnn-kernels 60 "$small" 16 64 6 --attention cudnn --kernels
+        train 124m-cudnn-kernels 60 "$small" 16 64 6 --kernels --attention cudnn
         train 1.5b-cudnn 120 "$large" 4 32 6 --attention cudnn
         step calibrate-cudnn 60 "$RANVIER_BIN/ranvier" calibrate --device cuda --precision bf16 --fusion on --pp 1 --model "$small" \
                 --micro-batch-size "$([ -n "${TINY:-}" ] && echo 1 || echo 16)" --quick --seconds 8 --attention cudnn --out "$out/profile-cudnn.json"

@@ -58,11 +58,6 @@ static int parse_fusion(void *at, const char *option, const char *text, struct r
         return options_parse_fusion(text, at, err);
 }
 
-static int parse_attention(void *at, const char *option, const char *text, struct rv_error_info *err)
-{
-        return device_parse_attention(option, text, at, err);
-}
-
 #define AT(member)        .offset = offsetof(struct words, member)
 #define FROM(first, last) .min = (first), .max = (last)
 
@@ -91,7 +86,7 @@ static const struct setting option_rows[] = {
         {SETTING_SET, "time-products", AT(request.time_products),
          .help = "Time what cuBLASLt proposes for each matrix product and take the fastest, which the profile keeps for "
                  "ranvier train --products; without it the first proposal is taken; cuda only"},
-        {SETTING_OWN, "attention", .argument = "WHOSE", AT(request.attention), .parse = parse_attention,
+        {SETTING_OWN, "attention", .argument = "WHOSE", AT(request.attention), .parse = device_parse_attention,
          .help = "As of ranvier train: ours, the default, cudnn or auto; cuda only"},
         {SETTING_HEADING, .help = "Instead of measuring:"},
         {SETTING_OWN, "import", .argument = "TABLE", AT(request.import), .parse = parse_import,
@@ -337,12 +332,9 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                 return rv_fail(
                         err, RV_EINPUT,
                         "--time-products is for --device cuda: products on the CPU have one algorithm");
-        if (request->attention != ATTENTION_OURS && !request_gpu(request))
-                return rv_fail(err, RV_EINPUT, "--attention is for --device cuda; the CPU has its own");
-        if (request->attention == ATTENTION_CUDNN && (!request->fused || request->precisions[DTYPE_FP32]))
-                return rv_fail(err, RV_EINPUT,
-                               "--attention cudnn is of fused attention in 16 bits: it does not go with %s",
-                               request->fused ? "fp32 in --precision" : "--fusion off");
+        if ((rc = device_check_attention(request->attention, request_gpu(request), request->fused,
+                                         request->precisions[DTYPE_FP32], err)) != RV_OK)
+                return rc;
         if (request_gpu(request) && request->host_link_bytes_per_second > 0)
                 return rv_fail(err, RV_EINPUT,
                                "--host-link paces the copies of --device cpu; those of a GPU take what its "

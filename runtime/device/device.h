@@ -178,8 +178,12 @@ double device_seconds(void);
  * what it does not do is a failure; or a library's where it is there and does the shape, else the device's
  * own. */
 enum attention_source { ATTENTION_OURS, ATTENTION_CUDNN, ATTENTION_AUTO };
-/* Parses "ours", "cudnn" or "auto"; another text is RV_EINPUT with a sentence that begins with `option`. */
-int device_parse_attention(const char *option, const char *text, enum attention_source *source,
+/* Parses "ours", "cudnn" or "auto" into an enum attention_source; another text is RV_EINPUT with a sentence
+ * that begins with `option`. As a row of options calls it (base/setting.h). */
+int device_parse_attention(void *source, const char *option, const char *text, struct rv_error_info *err);
+/* Returns RV_OK, or RV_EINPUT with a sentence where the option means nothing: without a GPU; or, of a library
+ * that must do it, where attention is not `fused` or some is in fp32. */
+int device_check_attention(enum attention_source source, bool gpu, bool fused, bool fp32,
                            struct rv_error_info *err);
 
 /* How a device is opened. A member that is for the other device is ignored, but that "cuda" refuses

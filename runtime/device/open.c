@@ -5,15 +5,27 @@
 
 #include <string.h>
 
-int device_parse_attention(const char *option, const char *text, enum attention_source *source,
-                           struct rv_error_info *err)
+int device_parse_attention(void *source, const char *option, const char *text, struct rv_error_info *err)
 {
         static const char *const names[] = {
                 [ATTENTION_OURS] = "ours", [ATTENTION_CUDNN] = "cudnn", [ATTENTION_AUTO] = "auto", NULL};
-        int which = *source;
+        int which = 0;
         const int rc = parse_name(option, text, names, &which, err);
-        *source = (enum attention_source)which;
+        if (rc == RV_OK)
+                *(enum attention_source *)source = (enum attention_source)which;
         return rc;
+}
+
+int device_check_attention(enum attention_source source, bool gpu, bool fused, bool fp32,
+                           struct rv_error_info *err)
+{
+        if (source != ATTENTION_OURS && !gpu)
+                return rv_fail(err, RV_EINPUT, "--attention is for --device cuda; the CPU has its own");
+        if (source == ATTENTION_CUDNN && (!fused || fp32))
+                return rv_fail(err, RV_EINPUT,
+                               "--attention cudnn is of fused attention in 16 bits: it does not go with %s",
+                               fused ? "--precision fp32" : "--fusion off");
+        return RV_OK;
 }
 
 static device_plugin_fn *load_plugin(struct rv_error_info *err)

@@ -458,9 +458,8 @@ static void print_device(const struct run *run, const struct rank_memory *memory
                        device->description.library_attention_shapes, device->description.attention_shapes,
                        device->description.attention);
         else if (run->settings.attention == ATTENTION_AUTO)
-                printf("attention   by our kernels: cuDNN, or its plugin, is not there (--attention cudnn "
-                       "says "
-                       "what is missing)\n");
+                printf("attention   by our kernels: cuDNN, or its plugin, is not there (--attention "
+                       "cudnn says what is missing)\n");
         printf("in use      %s of its memory, by all who use it, as the driver counts\n",
                number_bytes(bytes, (double)memory[0].used));
 }

@@ -40,11 +40,6 @@ static int parse_injection(void *settings, const char *option, const char *text,
         return 0;
 }
 
-static int parse_attention(void *at, const char *option, const char *text, struct rv_error_info *err)
-{
-        return device_parse_attention(option, text, at, err);
-}
-
 #define AT(member)          .offset = offsetof(struct train_settings, member)
 #define FROM(first, last)   .min = (first), .max = (last)
 #define WITHIN(first, last) .low = (first), .high = (last)
@@ -101,7 +96,7 @@ static const struct setting option_rows[] = {
         {SETTING_PATH, "products", .argument = "PROFILE", AT(products),
          .help = "With --device cuda: the algorithms of matrix products that ranvier calibrate --time-products found the "
                  "fastest, and kept in this profile; for others, and without it, cuBLASLt's first proposal"},
-        {SETTING_OWN, "attention", .argument = "WHOSE", AT(attention), .parse = parse_attention,
+        {SETTING_OWN, "attention", .argument = "WHOSE", AT(attention), .parse = device_parse_attention,
          .help = "With --device cuda in 16 bits: ours, the default, is this program's kernels of causal attention; cudnn "
                  "is cuDNN's, where it does the shape, else the run ends; auto takes cuDNN's where it can"},
         {SETTING_HEADING, .help = "For experiments:"},
@@ -296,16 +291,11 @@ static int check_device(const struct train_settings *s, struct rv_error_info *er
                                "--cuda-graphs off is for --device cuda; --device cpu has no graphs");
         if (gpu && s->cpu_kernels)
                 return rv_fail(err, RV_EINPUT, "--cpu-kernels is for --device cpu; a GPU has its own");
-        if (!gpu && s->attention != ATTENTION_OURS)
-                return rv_fail(err, RV_EINPUT, "--attention is for --device cuda; the CPU has its own");
-        if (s->attention == ATTENTION_CUDNN && (s->plan.dtype == DTYPE_FP32 || s->plan.fusion == FUSION_OFF))
-                return rv_fail(err, RV_EINPUT,
-                               "--attention cudnn is of fused attention in 16 bits: it does not go with %s",
-                               s->plan.fusion == FUSION_OFF ? "--fusion off" : "--precision fp32");
         if (!gpu && s->products)
                 return rv_fail(err, RV_EINPUT,
                                "--products is for --device cuda; products on the CPU have one algorithm");
-        return 0;
+        return device_check_attention(s->attention, gpu, s->plan.fusion != FUSION_OFF,
+                                      s->plan.dtype == DTYPE_FP32, err);
 }
 
 /* Without MODEL it is the model of the initial weights. */

@@ -70,7 +70,7 @@ static struct device *open_tested(struct rv_error_info *err)
 {
         const char *name = getenv("RANVIER_TEST_DEVICE"), *attention = getenv("RANVIER_TEST_ATTENTION");
         struct device_request request = {.threads = 1, .local_ranks = 1};
-        if (attention && device_parse_attention("RANVIER_TEST_ATTENTION", attention, &request.attention, err))
+        if (attention && device_parse_attention(&request.attention, "RANVIER_TEST_ATTENTION", attention, err))
                 return NULL;
         return device_open(name ? name : "cuda", &request, err);
 }

@@ -229,41 +229,33 @@ static cudaError_t launch(cudaStream_t stream, const struct attention *a)
         return cudaGetLastError();
 }
 
-/* With the operands in `a`. */
 template <bool causal>
-static cudaError_t attend(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args,
-                          struct attention *a)
+static cudaError_t attend(cudaStream_t stream, const struct kernel *kernel, const struct kernel_args *args)
 {
-        if (!attention_shape(a, kernel, args, causal))
+        struct attention a = {};
+        a.y = args->p[0];
+        a.lse = (float *)args->p[1];
+        a.qkv = args->p[2];
+        a.kv = causal ? args->p[2] : args->p[3];
+        if (!attention_shape(&a, kernel, args, causal))
                 return cudaErrorInvalidValue;
         if (kernel->dtype == DTYPE_FP32)
-                return attention_fp32(stream, a, causal);
-        a->aligned =
-                attention_aligned(a, a->qkv) && attention_aligned(a, a->kv) && attention_aligned(a, a->y);
+                return attention_fp32(stream, &a, causal);
+        a.aligned = attention_aligned(&a, a.qkv) && attention_aligned(&a, a.kv) && attention_aligned(&a, a.y);
         if (kernel->dtype == DTYPE_BF16)
-                return a->hs <= 64 ? launch<true, 64, causal>(stream, a)
-                                   : launch<true, 128, causal>(stream, a);
-        return a->hs <= 64 ? launch<false, 64, causal>(stream, a) : launch<false, 128, causal>(stream, a);
+                return a.hs <= 64 ? launch<true, 64, causal>(stream, &a)
+                                  : launch<true, 128, causal>(stream, &a);
+        return a.hs <= 64 ? launch<false, 64, causal>(stream, &a) : launch<false, 128, causal>(stream, &a);
 }
 
 extern "C" cudaError_t cuda_attention(cudaStream_t stream, const struct kernel *kernel,
                                       const struct kernel_args *args, const struct cuda_work *)
 {
-        struct attention a = {};
-        a.y = args->p[0];
-        a.lse = (float *)args->p[1];
-        a.qkv = args->p[2];
-        a.kv = a.qkv;
-        return attend<true>(stream, kernel, args, &a);
+        return attend<true>(stream, kernel, args);
 }
 
 extern "C" cudaError_t cuda_context_attention(cudaStream_t stream, const struct kernel *kernel,
                                               const struct kernel_args *args, const struct cuda_work *)
 {
-        struct attention a = {};
-        a.y = args->p[0];
-        a.lse = (float *)args->p[1];
-        a.qkv = args->p[2];
-        a.kv = args->p[3];
-        return attend<false>(stream, kernel, args, &a);
+        return attend<false>(stream, kernel, args);
 }

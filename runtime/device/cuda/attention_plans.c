@@ -164,34 +164,35 @@ bool cuda_attention_is_new(const struct cuda_attention *attention, const struct 
         return shape_of(kernel, args, &shape) && !find(attention, &shape);
 }
 
-enum attention_answer cuda_attention_ask(struct cuda_attention *attention, const struct kernel *kernel,
-                                         const struct kernel_args *args, const char **why)
+void cuda_attention_prepare(struct cuda_attention *attention, const struct kernel *kernel,
+                            const struct kernel_args *args)
+{
+        struct attention_shape shape;
+        if (shape_of(kernel, args, &shape) && !find(attention, &shape))
+                add(attention, &shape);
+}
+
+enum attention_outcome cuda_attention_run(struct cuda_attention *attention, cudaStream_t stream,
+                                          const struct kernel *kernel, const struct kernel_args *args,
+                                          const char **why)
 {
         struct attention_shape shape;
         if (!shape_of(kernel, args, &shape))
                 return ATTENTION_IS_OURS;
-        const struct entry *entry = find(attention, &shape);
+        struct entry *entry = find(attention, &shape);
         if (!entry)
                 entry = add(attention, &shape);
-        if (entry && entry->plan && aligned(&shape, args->p))
-                return ATTENTION_IS_THE_LIBRARYS;
-        *why = !entry        ? "no host memory for its plan"
-               : entry->plan ? "operands do not begin at multiples of 16 bytes"
-                             : entry->why;
-        return attention->must ? ATTENTION_IS_REFUSED : ATTENTION_IS_OURS;
-}
-
-const char *cuda_attention_run(struct cuda_attention *attention, cudaStream_t stream,
-                               const struct kernel *kernel, const struct kernel_args *args)
-{
-        struct attention_shape shape;
-        struct entry *entry = shape_of(kernel, args, &shape) ? find(attention, &shape) : NULL;
-        if (!entry || !entry->plan)
-                return "it is not the library's";
-        const char *failure = attention->library->run(entry->plan, stream, args->p, attention->workspace);
+        if (!entry || !entry->plan || !aligned(&shape, args->p)) {
+                *why = !entry        ? "no host memory for its plan"
+                       : entry->plan ? "operands do not begin at multiples of 16 bytes"
+                                     : entry->why;
+                return attention->must ? ATTENTION_IS_REFUSED : ATTENTION_IS_OURS;
+        }
         entry->ran = true;
-        if (failure || !shape.backward)
-                return failure;
-        const cudaError_t status = cuda_attention_rows(stream, kernel, args, NULL);
-        return status == cudaSuccess ? NULL : cudaGetErrorString(status);
+        *why = attention->library->run(entry->plan, stream, args->p, attention->workspace);
+        if (!*why && shape.backward) {
+                const cudaError_t status = cuda_attention_rows(stream, kernel, args, NULL);
+                *why = status == cudaSuccess ? NULL : cudaGetErrorString(status);
+        }
+        return *why ? ATTENTION_FAILED : ATTENTION_IS_QUEUED;
 }

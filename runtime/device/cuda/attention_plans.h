@@ -24,19 +24,20 @@ void cuda_attention_count(const struct cuda_attention *, struct device_descripti
 bool cuda_attention_is_new(const struct cuda_attention *, const struct kernel *kernel,
                            const struct kernel_args *args);
 
-enum attention_answer {
-        ATTENTION_IS_OURS,
-        ATTENTION_IS_THE_LIBRARYS,
-        ATTENTION_IS_REFUSED /* ATTENTION_CUDNN, and the library does not do it */
+/* Asks it, which takes a second or so and may wait for the GPU; else the first run does. */
+void cuda_attention_prepare(struct cuda_attention *, const struct kernel *kernel,
+                            const struct kernel_args *args);
+
+enum attention_outcome {
+        ATTENTION_IS_OURS, /* nothing was queued */
+        ATTENTION_IS_QUEUED,
+        ATTENTION_IS_REFUSED, /* ATTENTION_CUDNN, and the library does not do it */
+        ATTENTION_FAILED
 };
-/* Returns whose the kernel is: the library's if it does the shape and operands begin at multiples of 16
- * bytes. Of a new shape that takes a second or so, and may wait for the GPU. Refused: `why` is the reason,
- * valid until the next call. */
-enum attention_answer cuda_attention_ask(struct cuda_attention *, const struct kernel *kernel,
-                                         const struct kernel_args *args, const char **why);
-/* Queues a kernel that is the library's on `stream`. Returns NULL, or what failed, valid until the next
- * call. */
-const char *cuda_attention_run(struct cuda_attention *, cudaStream_t stream, const struct kernel *kernel,
-                               const struct kernel_args *args);
+/* Queues the kernel on `stream` if it is the library's: it does the shape, and operands begin at multiples of
+ * 16 bytes. Of the last two outcomes `why` is the reason, valid until the next call. */
+enum attention_outcome cuda_attention_run(struct cuda_attention *, cudaStream_t stream,
+                                          const struct kernel *kernel, const struct kernel_args *args,
+                                          const char **why);
 
 #endif

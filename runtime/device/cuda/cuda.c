@@ -119,20 +119,22 @@ static bool run_by_library(struct cuda_device *cuda, cudaStream_t stream, const 
 {
         char sentence[640];
         const char *why = "";
-        const enum attention_answer answer = cuda_attention_ask(cuda->attention, kernel, args, &why);
-        if (answer == ATTENTION_IS_OURS)
+        switch (cuda_attention_run(cuda->attention, stream, kernel, args, &why)) {
+        case ATTENTION_IS_OURS:
                 return false;
-        if (answer == ATTENTION_IS_REFUSED) {
-                snprintf(sentence, sizeof sentence,
-                         "%s: --attention cudnn, but the library does not do %s of heads of %lld columns and "
-                         "sequences of %lld tokens (--attention auto takes our kernel): %s",
-                         cuda->name, kernel_name(kernel->kind), (long long)kernel->k, (long long)kernel->m,
-                         why);
-                fail(cuda, sentence);
+        case ATTENTION_IS_QUEUED:
+                return true;
+        case ATTENTION_FAILED:
+                fail_kernel(cuda, kernel, why);
+                return true;
+        case ATTENTION_IS_REFUSED:
+                break;
         }
-        const char *reason = cuda_attention_run(cuda->attention, stream, kernel, args);
-        if (reason)
-                fail_kernel(cuda, kernel, reason);
+        snprintf(sentence, sizeof sentence,
+                 "%s: --attention cudnn, but the library does not do %s of heads of %lld columns and "
+                 "sequences of %lld tokens (--attention auto takes our kernel): %s",
+                 cuda->name, kernel_name(kernel->kind), (long long)kernel->k, (long long)kernel->m, why);
+        fail(cuda, sentence);
         return true;
 }
 
@@ -182,7 +184,7 @@ static void run_timed(struct cuda_device *cuda, const struct kernel *kernel, con
         if (cuda->timed.count < 2 || is_new)
                 cuda_gate_release(&cuda->gate);
         if (is_new)
-                (void)cuda_attention_ask(cuda->attention, kernel, args, &(const char *){NULL});
+                cuda_attention_prepare(cuda->attention, kernel, args);
         check(cuda, cuda_events_take(&cuda->timed, &pending.start), "a new event");
         check(cuda, cuda_events_take(&cuda->timed, &pending.event), "a new event");
         check(cuda, cuda_gate_hold(&cuda->gate, stream, kernel, args), "a gate before timed kernels");

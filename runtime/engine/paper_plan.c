@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PRICED_COLLECTIVES = 8 };
+enum { PRICED_COLLECTIVES = 8, PRICED_LAYERS = 16 };
 
 /* The passes of a chunk: forward, backward (or its first part), and a backward's second part. */
 enum { THERE, BACK, LATER, PASSES };
@@ -44,6 +44,12 @@ struct batch {
         bool apart;                     /* what follows the pipeline is run apart */
         double *through;                /* then: [members]: when each has worked on all micro-batches */
         struct passing *passing;        /* of the run under way */
+        struct priced_layer {           /* collectives of layers of ranges and units, as in `known` */
+                const struct price_pass *pass;
+                int rank;
+                double seconds;
+        } layers[PRICED_LAYERS];
+        int layer_count;
 };
 
 static struct stage_costs *stage_of(const struct batch *b, int rank)
@@ -206,8 +212,20 @@ static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk
         return price_pass_seconds(own, has_parts(b) ? stage_of(b, rank)->tensor[PASSES * chunk + which] : 0);
 }
 
+/* The collectives of shards in a layer. A batch works on the same layers for every micro-batch. */
+static double layer_tensor(struct batch *b, int rank, const struct price_pass *pass)
+{
+        for (int i = 0; i < b->layer_count; i++)
+                if (b->layers[i].pass == pass && b->layers[i].rank == rank)
+                        return b->layers[i].seconds;
+        const double seconds = b->links->tensor(b->links->context, rank, pass);
+        if (b->layer_count < PRICED_LAYERS)
+                b->layers[b->layer_count++] = (struct priced_layer){pass, rank, seconds};
+        return seconds;
+}
+
 /* All parts of a range of a last backward, or of a unit, and the collectives of shards between them. */
-static double range_seconds(const struct batch *b, int rank, const struct op *op)
+static double range_seconds(struct batch *b, int rank, const struct op *op)
 {
         const struct price_list *prices = prices_of(b, rank);
         const double start = prices->stages[plan_stage(&b->plan, rank)].start;
@@ -216,13 +234,13 @@ static double range_seconds(const struct batch *b, int rank, const struct op *op
         double seconds = start + price_unit_gradients(prices, plan_stage(&b->plan, rank), op) +
                          slowest_in_unit(prices, plan_stage(&b->plan, rank), op);
         for (int i = 0; i < count; i++)
-                seconds += layers[i].times * (layers[i].pass->seconds - start +
-                                              b->links->tensor(b->links->context, rank, layers[i].pass));
+                seconds += layers[i].times *
+                           (layers[i].pass->seconds - start + layer_tensor(b, rank, layers[i].pass));
         return seconds;
 }
 
 /* With shards a pass is one operation here, and so is a range or unit of one. */
-static double pass_seconds(const struct batch *b, int rank, const struct op *op)
+static double pass_seconds(struct batch *b, int rank, const struct op *op)
 {
         if (!price_has_range(prices_of(b, rank), plan_stage(&b->plan, rank), op))
                 return pass(b, rank, op->kind, op->chunk, op->parts);
@@ -509,6 +527,27 @@ static double min_seconds(struct batch *b)
         return fmax(min, in_turn ? min_of_chains(b) : min_of_slots(b));
 }
 
+/* No schedule ends a batch sooner: a stage begins when the stages before it have worked on one micro-batch,
+ * has its own work on all of them, and after the last backward (of a backward in two parts, its first part)
+ * those stages have one more each. */
+static double least_seconds(const struct batch *b)
+{
+        const bool parted = options_parts_backward(b->options);
+        double least = 0, before = 0, after = 0;
+        for (int i = 0; i < b->plan.pp; i++) {
+                const struct stage_costs *s = &b->stages[i];
+                const int rank = plan_rank(&b->plan, b->replica, i, 0);
+                double later = 0;
+                for (int chunk = 0; parted && chunk < b->plan.virtual_stages; chunk++)
+                        later += pass(b, rank, OP_BACKWARD, chunk, OP_WEIGHT_GRADIENT);
+                const double all = b->plan.micro_batches * (s->forward + s->backward);
+                least = fmax(least, before + all + fmax(0, after - b->plan.micro_batches * later));
+                before += pass(b, rank, OP_FORWARD, 0, OP_INPUT_GRADIENT);
+                after += pass(b, rank, OP_BACKWARD, 0, OP_INPUT_GRADIENT);
+        }
+        return least;
+}
+
 /* Runs of few micro-batches, in the hope that the schedule has settled by then. */
 struct settling {
         int first, period; /* micro-batches of the shortest run, and by how many each other is longer */
@@ -715,11 +754,13 @@ static bool run_pipeline(struct batch *b, double min, struct memo *memo)
         return ended;
 }
 
-static double run_batch(struct batch *b, bool whole, struct memo *memo)
+static double run_batch(struct batch *b, bool whole, double limit, struct memo *memo)
 {
         if (whole)
                 return run(b, b->plan.micro_batches, 1).end;
-        const double min = min_seconds(b);
+        const double min = min_seconds(b), least = least_seconds(b);
+        if (least > limit)
+                return least;
         join_updates(b, min);
         b->apart = is_apart(&b->plan);
         if (!b->apart)
@@ -741,7 +782,7 @@ static void price_members(struct batch *b)
                         largest_update(&prices_of(b, plan_rank(&b->plan, 0, i % pp, 0))->stages[i % pp]);
 }
 
-double paper_plan_seconds(const struct options *o, const struct paper_links *links, bool whole,
+double paper_plan_seconds(const struct options *o, const struct paper_links *links, bool whole, double limit,
                           struct memo *memo)
 {
         struct batch b = {.options = o, .links = links, .plan = options_plan(o, false), .joined = 1};
@@ -757,7 +798,7 @@ double paper_plan_seconds(const struct options *o, const struct paper_links *lin
                 for (int i = 0; i < pp; i++)
                         parts[i] = options_core_stage(o, i, 0);
                 price_members(&b);
-                found = run_batch(&b, whole, memo);
+                found = run_batch(&b, whole, limit, memo);
         }
         free(parts);
         free(b.stages);

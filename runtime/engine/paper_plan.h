@@ -37,9 +37,12 @@ struct paper_links {
  * `whole`, a large model's updates go several at a time where that changes the batch by less than a
  * thousandth.
  *
+ * With a `limit` below INFINITY (and not `whole`), a batch whose work alone takes longer is not run: what is
+ * returned is then beyond the limit, and at most what the batch takes.
+ *
  * `memo` (may be NULL) keeps pipelines, and must only be used with the same links: of plans that differ only
  * in what follows the pipeline, as with zero 1 or offload, the pipeline is run once. */
 double paper_plan_seconds(const struct options *options, const struct paper_links *links, bool whole,
-                          struct memo *memo);
+                          double limit, struct memo *memo);
 
 #endif

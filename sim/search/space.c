@@ -29,7 +29,7 @@ static int add(struct collection *c, const struct options *options, struct rv_er
                 c->capacity = capacity;
         }
         struct rv_error_info why;
-        const double seconds = paper_batch_priced(c->machine, options, c->memo, &why);
+        const double seconds = paper_batch_priced(c->machine, options, INFINITY, c->memo, &why);
         if (isnan(seconds)) {
                 space_exclude(c->group->excluded, &c->group->exclusions, 1, &why);
                 if (c->group->unpriced++ == 0)

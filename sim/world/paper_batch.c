@@ -11,7 +11,7 @@
 struct machine_links {
         const struct costs *costs;
         const struct price_nudge *nudge;
-        struct memo *collectives; /* may be NULL */
+        struct memo *collectives, *tensors; /* may be NULL */
         struct plan plan;
 };
 
@@ -52,7 +52,8 @@ static double message(void *context, int from, int to)
 static double tensor(void *context, int rank, const struct price_pass *pass)
 {
         const struct machine_links *l = context;
-        return nudged(l, PRICE_TENSOR, 0, tensor_seconds(&l->costs->platform, &l->plan, rank, pass));
+        return nudged(l, PRICE_TENSOR, 0,
+                      tensor_seconds(&l->costs->platform, &l->plan, rank, pass, l->tensors));
 }
 
 static double collective_of(const struct machine_links *l, int rank, const struct op *op)
@@ -134,7 +135,7 @@ static const struct price_list *prices(void *context, int rank)
 }
 
 static double priced_batch(const struct machine *machine, const struct options *options,
-                           const struct price_nudge *nudge, bool whole, struct paper_memo *memo,
+                           const struct price_nudge *nudge, bool whole, double limit, struct paper_memo *memo,
                            struct rv_error_info *err)
 {
         struct costs costs;
@@ -142,6 +143,7 @@ static double priced_batch(const struct machine *machine, const struct options *
         struct machine_links context = {.costs = &costs,
                                         .nudge = nudge,
                                         .collectives = memo ? &memo->collectives : NULL,
+                                        .tensors = memo ? &memo->tensors : NULL,
                                         .plan = options_plan(options, false)};
         const struct paper_links links = {.message = message,
                                           .collective = collective,
@@ -151,9 +153,10 @@ static double priced_batch(const struct machine *machine, const struct options *
                                           .context = &context,
                                           .folded = !costs.platform.groups,
                                           .places = costs.platform.gpus_per_node};
+        const double step = rc ? 0 : machine_framework_step(machine, options);
         const double found = rc ? NAN
-                                : paper_plan_seconds(options, &links, whole, memo ? &memo->pipelines : NULL) +
-                                             machine_framework_step(machine, options);
+                                : step + paper_plan_seconds(options, &links, whole, limit - step,
+                                                            memo ? &memo->pipelines : NULL);
         if (rc == 0 && isnan(found))
                 rv_fail(err, RV_ESYSTEM, "no memory to run %d ranks on paper", (int)options_ranks(options));
         costs_close(&costs);
@@ -164,20 +167,21 @@ void paper_memo_free(struct paper_memo *memo)
 {
         memo_free(&memo->pipelines);
         memo_free(&memo->collectives);
+        memo_free(&memo->tensors);
         workloads_free(&memo->workloads);
 }
 
-double paper_batch_priced(const struct machine *machine, const struct options *options,
+double paper_batch_priced(const struct machine *machine, const struct options *options, double limit,
                           struct paper_memo *memo, struct rv_error_info *err)
 {
-        return priced_batch(machine, options, NULL, false, memo, err);
+        return priced_batch(machine, options, NULL, false, limit, memo, err);
 }
 
 double paper_batch_nudged(const struct machine *machine, const struct options *options,
                           const struct price_nudge *nudge)
 {
         struct rv_error_info ignored;
-        return priced_batch(machine, options, nudge, false, NULL, &ignored);
+        return priced_batch(machine, options, nudge, false, INFINITY, NULL, &ignored);
 }
 
 double paper_batch_seconds(const struct machine *machine, const struct options *options)
@@ -193,5 +197,5 @@ double paper_batch_of(void *machine, const struct options *options)
 double paper_batch_whole(const struct machine *machine, const struct options *options)
 {
         struct rv_error_info ignored;
-        return priced_batch(machine, options, NULL, true, NULL, &ignored);
+        return priced_batch(machine, options, NULL, true, INFINITY, NULL, &ignored);
 }

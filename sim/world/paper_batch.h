@@ -19,16 +19,18 @@
 double paper_batch_seconds(const struct machine *machine, const struct options *options);
 
 /* What plans of one model on one machine have in common: the times of pipelines (paper_plan.h), the seconds
- * of collectives, and workloads. All zero means that nothing is known yet. Do not use one for several
- * machines or models. */
+ * of collectives (those of gradients and weights, and those of shards), and workloads. All zero means that
+ * nothing is known yet. Do not use one for several machines or models. */
 struct paper_memo {
-        struct memo pipelines, collectives;
+        struct memo pipelines, collectives, tensors;
         struct workloads workloads;
 };
 void paper_memo_free(struct paper_memo *memo);
 
-/* Returns the same and, together with NAN, a sentence that says why. `memo` may be NULL. */
-double paper_batch_priced(const struct machine *machine, const struct options *options,
+/* Returns the same and, together with NAN, a sentence that says why. A batch that certainly takes longer than
+ * `limit` seconds (INFINITY: none) is not run: what is returned is then above the limit, and at most what the
+ * batch takes. `memo` may be NULL. */
+double paper_batch_priced(const struct machine *machine, const struct options *options, double limit,
                           struct paper_memo *memo, struct rv_error_info *err);
 
 /* Returns the same with every price multiplied by what `nudge` (may be NULL) says. */

@@ -133,9 +133,40 @@ bool tensor_leaves_node(const struct platform *platform, struct plan_group group
         return platform_place(platform, group.first).node != platform_place(platform, last).node;
 }
 
+/* The same, looked up in `memo` by all that it follows from. */
+static double known_part_seconds(const struct platform *platform, struct plan_group group,
+                                 const struct price_pass *pass, int part, struct memo *memo)
+{
+        const struct kernel *k = &pass->collectives[part];
+        const double key[] = {k->kind,
+                              k->dtype,
+                              k->format,
+                              kernel_group(k),
+                              k->experts,
+                              (double)k->batch,
+                              (double)k->m,
+                              (double)k->n,
+                              (double)k->k,
+                              (double)k->l,
+                              group.first,
+                              group.stride,
+                              group.size,
+                              platform->stages_shards,
+                              platform->gpu_link_seconds,
+                              platform->gpu_link_bytes_per_second};
+        enum { KEYS = sizeof key / sizeof *key };
+        const double *known = memo ? memo_find(memo, key, KEYS) : NULL;
+        if (known)
+                return *known;
+        const double seconds = tensor_part_seconds(platform, group, pass, part);
+        if (memo)
+                memo_keep(memo, key, KEYS, &seconds, 1);
+        return seconds;
+}
+
 /* A pass has few different collectives, so the last ones' seconds are kept. */
 double tensor_seconds(const struct platform *platform, const struct plan *plan, int rank,
-                      const struct price_pass *pass)
+                      const struct price_pass *pass, struct memo *memo)
 {
         enum { KEPT = 16 };
         double kept[KEPT];
@@ -152,7 +183,7 @@ double tensor_seconds(const struct platform *platform, const struct plan *plan, 
                         which[same] = part;
                         const struct plan_group group =
                                 plan_group(plan, rank, price_group(pass->collectives[part].kind));
-                        kept[same] = tensor_part_seconds(platform, group, pass, part);
+                        kept[same] = known_part_seconds(platform, group, pass, part, memo);
                         far[same] = tensor_leaves_node(platform, group);
                 }
                 price_go_on(&progress, pass, part, kept[same], far[same]);

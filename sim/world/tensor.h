@@ -5,6 +5,7 @@
 #define RANVIER_SIM_WORLD_TENSOR_H
 
 #include "sim/collective/collective_model.h"
+#include "runtime/base/memo.h"
 #include "sim/platform/platform.h"
 #include "runtime/engine/price.h"
 
@@ -24,11 +25,12 @@ bool tensor_leaves_node(const struct platform *platform, struct plan_group group
 
 /* Return the seconds of the collective that follows part `part` of a pass (0 to pass->parts - 2), of the
  * group that has it, and for how long the parts of a pass of `rank` wait for all of its collectives. Rows of
- * experts are taken to be even. */
+ * experts are taken to be even. `memo` (may be NULL) keeps the seconds of collectives, for plans on the same
+ * machine. */
 double tensor_part_seconds(const struct platform *platform, struct plan_group group,
                            const struct price_pass *pass, int part);
 double tensor_seconds(const struct platform *platform, const struct plan *plan, int rank,
-                      const struct price_pass *pass);
+                      const struct price_pass *pass, struct memo *memo);
 
 /* Returns what an exchange of rows of experts, or the passing on of keys in a ring, costs beside its
  * messages, and by how much these are longer, or shorter, than what is sent. */

@@ -307,7 +307,7 @@ static void expect_shared(const struct machine *machine, struct options o, const
                 o.micro_batch_size += variant == 4; /* another pipeline */
                 if (options_resolve_gpt(&o, ranks, &err))
                         continue;
-                const double known = paper_batch_priced(machine, &o, &memo, &err),
+                const double known = paper_batch_priced(machine, &o, INFINITY, &memo, &err),
                              alone = paper_batch_seconds(machine, &o);
                 ++*priced;
                 if (!(known == alone))
@@ -315,6 +315,39 @@ static void expect_shared(const struct machine *machine, struct options o, const
         }
         *kept += memo.pipelines.count;
         paper_memo_free(&memo);
+}
+
+/* What a limit leaves unrun takes longer than the limit, and at least what is said; what is run is the same
+ * as without. */
+static void a_limit_leaves_out_what_is_beyond(void **state)
+{
+        (void)state;
+        uint64_t seed = SEED;
+        int unrun = 0;
+        double closest[PLANS];
+        for (int i = 0; i < PLANS; i++) {
+                const struct plan_machine *m = &plan_machines[i % plan_machine_count];
+                const struct options o = plans_random(&seed, m);
+                struct machine machine;
+                struct rv_error_info err;
+                char text[512];
+                plans_describe(&o, text, sizeof text);
+                if (machine_open(&machine, m->profile, m->platform, (int)options_ranks(&o), false, &err))
+                        fail_msg("%s", err.sentence);
+                const double whole = paper_batch_seconds(&machine, &o);
+                const double least = paper_batch_priced(&machine, &o, 1e-9, NULL, &err);
+                const double within = paper_batch_priced(&machine, &o, whole, NULL, &err);
+                const double below = paper_batch_priced(&machine, &o, least * (1 - 1e-9), NULL, &err);
+                if (!(least <= whole * (1 + 1e-9)) || within != whole || below != least)
+                        fail_msg("%s on %s: %.9g s, at least %.9g s, %.9g s within its own time", text,
+                                 m->platform, whole, least, within);
+                closest[i] = least / whole;
+                unrun += least < whole;
+                machine_close(&machine);
+        }
+        qsort(closest, PLANS, sizeof *closest, ascending);
+        assert_true(unrun > PLANS / 2);
+        assert_true(closest[PLANS / 2] > 0.5); /* a limit that says something */
 }
 
 static void pipelines_are_shared(void **state)
@@ -353,6 +386,7 @@ int main(void)
                 cmocka_unit_test(the_slowest_replica_decides),
                 cmocka_unit_test(the_pipeline_and_what_follows_add_up),
                 cmocka_unit_test(pipelines_are_shared),
+                cmocka_unit_test(a_limit_leaves_out_what_is_beyond),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

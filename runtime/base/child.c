@@ -45,16 +45,22 @@ int child_tell(int to, const void *answer, size_t size)
         return 0;
 }
 
-size_t child_answer(struct child *child, void *answer, size_t size, int *status)
+size_t child_read(struct child *child, void *piece, size_t size)
 {
         size_t got = 0;
         ssize_t more = 1;
         while (got < size && more) {
-                more = read(child->from, (char *)answer + got, size - got);
+                more = read(child->from, (char *)piece + got, size - got);
                 if (more < 0 && errno != EINTR)
                         break;
                 got += more > 0 ? (size_t)more : 0;
         }
+        return got;
+}
+
+size_t child_answer(struct child *child, void *answer, size_t size, int *status)
+{
+        const size_t got = child_read(child, answer, size);
         close(child->from);
         *status = 0;
         while (waitpid(child->pid, status, 0) < 0 && errno == EINTR)

@@ -23,6 +23,10 @@ int child_start(struct child *child, int (*work)(void *context, int to), void *c
 /* In the child: writes an answer, whole. Returns the status for work() to return: 0, or 1 if it could not. */
 int child_tell(int to, const void *answer, size_t size);
 
+/* Reads what the child answers, `size` bytes or, if it ends before, fewer. Returns how many came. An answer
+ * may be read piece by piece, before child_answer. */
+size_t child_read(struct child *child, void *piece, size_t size);
+
 /* Reads what the child answers, up to `size` bytes or until it has ended, and waits for its end. Returns how
  * many bytes came. `status` becomes what waitpid says. */
 size_t child_answer(struct child *child, void *answer, size_t size, int *status);

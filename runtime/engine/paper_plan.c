@@ -754,13 +754,15 @@ static bool run_pipeline(struct batch *b, double min, struct memo *memo)
         return ended;
 }
 
-static double run_batch(struct batch *b, bool whole, double limit, struct memo *memo)
+static double run_batch(struct batch *b, bool whole, struct paper_bound *bound, struct memo *memo)
 {
         if (whole)
                 return run(b, b->plan.micro_batches, 1).end;
-        const double min = min_seconds(b), least = least_seconds(b);
-        if (least > limit)
-                return least;
+        const double min = min_seconds(b);
+        if (bound)
+                bound->least = least_seconds(b);
+        if (bound && bound->least > bound->limit)
+                return bound->least;
         join_updates(b, min);
         b->apart = is_apart(&b->plan);
         if (!b->apart)
@@ -782,8 +784,8 @@ static void price_members(struct batch *b)
                         largest_update(&prices_of(b, plan_rank(&b->plan, 0, i % pp, 0))->stages[i % pp]);
 }
 
-double paper_plan_seconds(const struct options *o, const struct paper_links *links, bool whole, double limit,
-                          struct memo *memo)
+double paper_plan_seconds(const struct options *o, const struct paper_links *links, bool whole,
+                          struct paper_bound *bound, struct memo *memo)
 {
         struct batch b = {.options = o, .links = links, .plan = options_plan(o, false), .joined = 1};
         const int pp = b.plan.pp;
@@ -798,7 +800,7 @@ double paper_plan_seconds(const struct options *o, const struct paper_links *lin
                 for (int i = 0; i < pp; i++)
                         parts[i] = options_core_stage(o, i, 0);
                 price_members(&b);
-                found = run_batch(&b, whole, limit, memo);
+                found = run_batch(&b, whole, bound, memo);
         }
         free(parts);
         free(b.stages);

@@ -29,6 +29,11 @@ struct paper_links {
         int places; /* if folded: after how many replicas their places in nodes repeat */
 };
 
+/* Seconds: a batch that takes longer is of no interest, and how long it takes at least. */
+struct paper_bound {
+        double limit, least;
+};
+
 /* Returns the seconds of a batch; NAN where the plan cannot be run to its end or there is no memory. The
  * options are resolved.
  *
@@ -37,12 +42,12 @@ struct paper_links {
  * `whole`, a large model's updates go several at a time where that changes the batch by less than a
  * thousandth.
  *
- * With a `limit` below INFINITY (and not `whole`), a batch whose work alone takes longer is not run: what is
- * returned is then beyond the limit, and at most what the batch takes.
+ * `bound` (NULL: none; not with `whole`) is for a search: bound->least becomes what the work of a batch takes
+ * at least, in any order of it, and if that is beyond bound->limit the batch is not run and this is returned.
  *
  * `memo` (may be NULL) keeps pipelines, and must only be used with the same links: of plans that differ only
  * in what follows the pipeline, as with zero 1 or offload, the pipeline is run once. */
 double paper_plan_seconds(const struct options *options, const struct paper_links *links, bool whole,
-                          double limit, struct memo *memo);
+                          struct paper_bound *bound, struct memo *memo);
 
 #endif

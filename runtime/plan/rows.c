@@ -359,9 +359,19 @@ static bool has_replicas(const struct options *o)
         return options_replicas(o) > 1;
 }
 
+static bool sums_after(const struct options *o)
+{
+        return o->zero < 2 && has_replicas(o);
+}
+
 static bool gathers_units(const struct options *o)
 {
         return o->zero == 3 && has_replicas(o);
+}
+
+static bool has_groups_of_shares(const struct options *o)
+{
+        return o->zero > 0 && (o->shard_replicas == 0 || o->shard_replicas < options_replicas(o));
 }
 
 static bool reduces_units(const struct options *o)
@@ -599,7 +609,7 @@ static const struct flag flags[] = {
                  "before it: none; oar, sums of inputs' gradients; ors, reduce-scatters of weights' gradients along Z; "
                  "oag, gathers of weights along Z (default)",
          LIST(.argument = "WHAT,...", .help = "With grids of shards: none, oar, ors, oag (default), or some of these",
-              .all = VALUES(GRID_OVERLAP_NONE, GRID_OVERLAP_OAR, GRID_OVERLAP_ORS, GRID_OVERLAP_OAG),
+              .all = VALUES(GRID_OVERLAP_OAG, GRID_OVERLAP_NONE, GRID_OVERLAP_OAR, GRID_OVERLAP_ORS),
               .megatron = VALUES(GRID_OVERLAP_OAG), .matters = options_shard_grid, .label = "%s")},
         {.name = "schedule", .argument = "NAME", .scope = FLAG_OF_MANY, AT(STORE_INT, policy),
          .parse = parse_schedule, .write = write_schedule,
@@ -821,7 +831,8 @@ static const struct flag flags[] = {
                  "summed over all replicas; with 2 and 3, hybrid shards (HSDP), they share parameters, and "
                  "replicas of different groups sum what they have alike once a batch, unit by unit beside its last backward "
                  "(default: all replicas share); N must divide D",
-         .sweep = SWEEP_FIXED,
+         LIST(.argument = "N,N,...", .help = "With --zero: replicas of a group that shares (default: all)",
+              .all = VALUES(0), .megatron = VALUES(0), .matters = has_groups_of_shares, .label = "shared by %s"),
          CONFLICTS({{{"shard-replicas", ABOVE, 0}, {"zero", BELOW, 1}}, .code = RV_EPLAN,
                     .sentence = "{shard-replicas} is for --zero 1, 2 and 3, with which replicas share", .unpaired = true},
                    {{{"shard-replicas", ABOVE, 0}, {"ep", ABOVE, 1}}, .code = RV_ENOTBUILT,
@@ -881,9 +892,11 @@ static const struct flag flags[] = {
          .help = "All-reduce gradients while the last backward goes on: each chunk (--allreduce-buckets x "
                  "--bucket-params) as soon as its layers are through; for --zero 0 and --zero 1 "
                  "(reduce-scatters)",
+         LIST(.argument = "WHICH", .help = "Gradients summed beside the last backward: no, yes, or no,yes (default no)",
+              .all = VALUES(0, 1), .megatron = VALUES(0), .matters = sums_after, .label = "sums beside backwards"),
          CONFLICTS({{{"overlap-allreduce", IS, true}, {"zero", ABOVE, 1}}, .code = RV_EPLAN,
                     .sentence = "--overlap-allreduce is for --zero 0 and 1: with {zero} gradients are reduce-scattered "
-                                "beside backwards anyway, layer by layer"})},
+                                "beside backwards anyway, layer by layer", .unpaired = true})},
         {.name = "like", .argument = "FRAMEWORK", .scope = FLAG_OF_MANY, AT(STORE_TEXT, like), .parse = parse_like,
          .report = REPORT_IF_CHANGED,
          .help = "Predict the plan as another framework runs it, such as megatron or torchtitan: its defaults for flags "

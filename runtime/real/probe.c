@@ -214,7 +214,7 @@ double probe_batch_seconds(void *probe, const struct options *options)
         double found = NAN;
         if (!isnan(probed.probe->copied_per_second) &&
             price_stages(&probed.prices, options, &basis, &ignored) == 0)
-                found = paper_plan_seconds(options, &links, false, INFINITY, NULL);
+                found = paper_plan_seconds(options, &links, false, NULL, NULL);
         price_free(&probed.prices);
         return found;
 }

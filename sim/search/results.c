@@ -258,20 +258,23 @@ static int by_count(const void *left, const void *right)
  */
 static void print_exclusions(const struct results *r, FILE *out)
 {
+        enum { REASONS = 12 };
         struct space_exclusion all[SPACE_EXCLUSIONS];
         int count = 0, combinations = 0;
         for (int i = 0; i < r->groups->count; i++)
                 for (int e = 0; e < r->groups->groups[i].exclusions; e++) {
                         const struct space_exclusion *own = &r->groups->groups[i].excluded[e];
-                        space_exclude(all, &count, own->count, &own->first);
+                        space_exclude(all, &count, own->count, own->number, &own->first);
                         combinations += own->count;
                 }
         if (count == 0)
                 return;
         qsort(all, (size_t)count, sizeof *all, by_count);
         fprintf(out, "%d combinations of what was asked for are no plans, or have no price:\n", combinations);
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < count && i < REASONS; i++)
                 fprintf(out, "  %d, such as: %s\n", all[i].count, all[i].first.sentence);
+        if (count > REASONS)
+                fprintf(out, "  and others for %d other reasons\n", count - REASONS);
 }
 
 static void print_untried(const struct results *r, FILE *out)

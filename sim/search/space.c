@@ -1,77 +1,17 @@
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "sim/search/space.h"
 
+#include "runtime/base/child.h"
 #include "runtime/plan/framework.h"
-#include "sim/world/paper_batch.h"
+#include "sim/search/walk.h"
 
+#include <errno.h>
 #include <math.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* All fitting candidates of one group, while they are collected. */
-struct collection {
-        const struct space *space;
-        const struct machine *machine;
-        struct space_group *group;
-        struct paper_memo *memo;
-        struct candidate *list;
-        int count, capacity;
-        double nearest; /* least factor by which a plan that does not fit is too large */
-};
-
-static int add(struct collection *c, const struct options *options, struct rv_error_info *err)
-{
-        if (c->count == c->capacity) {
-                int capacity = c->capacity ? 2 * c->capacity : 32;
-                struct candidate *grown = realloc(c->list, (size_t)capacity * sizeof *grown);
-                if (!grown)
-                        return rv_fail(err, RV_ESYSTEM, "no memory for %d plans", capacity);
-                c->list = grown;
-                c->capacity = capacity;
-        }
-        struct rv_error_info why;
-        const double seconds = paper_batch_priced(c->machine, options, INFINITY, c->memo, &why);
-        if (isnan(seconds)) {
-                space_exclude(c->group->excluded, &c->group->exclusions, 1, &why);
-                if (c->group->unpriced++ == 0)
-                        c->group->no_price = why;
-                return 0;
-        }
-        c->list[c->count] = (struct candidate){*options, c->machine, c->group->considered, seconds};
-        c->count++;
-        return 0;
-}
-
-/* Counts the plan, and keeps it if it fits. */
-static int weigh(struct collection *c, const struct options *options, struct rv_error_info *err)
-{
-        struct options settled = *options;
-        machine_choose_logits(c->machine, &settled);
-        struct capacity capacity = machine_capacity(c->machine, &settled);
-        struct capacity_need need;
-        struct rv_error_info why;
-        c->group->considered++;
-        if (capacity_check(&settled, &capacity, &need, &why)) {
-                double excess = (double)capacity_needs(&need) / (double)capacity_has(&capacity, &need);
-                if (excess < c->nearest) {
-                        c->nearest = excess;
-                        c->group->nearest = why;
-                }
-                return 0;
-        }
-        c->group->fitting++;
-        return add(c, &settled, err);
-}
-
-/* Whether a stage would offload activations: one that stores few does not. */
-static bool stores_many(const struct options *options)
-{
-        struct plan plan = options_plan(options, false);
-        plan.offload_activations = true;
-        for (int stage = 0; stage < plan.pp; stage++)
-                if (core_limits(&plan, stage).host_slots > 0)
-                        return true;
-        return false;
-}
+#include <sys/mman.h>
 
 /* Whether two sentences say the same of different numbers. */
 static bool same_reason(const char *a, const char *b)
@@ -90,7 +30,7 @@ static bool same_reason(const char *a, const char *b)
 }
 
 void space_exclude(struct space_exclusion list[SPACE_EXCLUSIONS], int *count, int combinations,
-                   const struct rv_error_info *why)
+                   int64_t number, const struct rv_error_info *why)
 {
         int i = 0;
         while (i < *count && !same_reason(list[i].first.sentence, why->sentence))
@@ -98,112 +38,19 @@ void space_exclude(struct space_exclusion list[SPACE_EXCLUSIONS], int *count, in
         if (i == SPACE_EXCLUSIONS)
                 i--;
         if (i == *count)
-                list[(*count)++] = (struct space_exclusion){.first = *why};
+                list[(*count)++] = (struct space_exclusion){.first = *why, .number = number};
         list[i].count += combinations;
+        if (number < list[i].number) {
+                list[i].first = *why;
+                list[i].number = number;
+        }
 }
 
-/* Whether simulate would take the plan; if not, it is counted with the reason. */
-static bool is_sound(struct collection *c, struct options *options)
+/* The first of each reason, over all processes, as if one had found them. */
+static int by_number(const void *left, const void *right)
 {
-        struct rv_error_info why;
-        const bool sound = options_resolve_gpt(options, c->group->gpus, &why) == 0;
-        if (!sound)
-                space_exclude(c->group->excluded, &c->group->exclusions, 1, &why);
-        options->fused = c->group->fused; /* which the profile says */
-        return sound;
-}
-
-/* Of the last two plans, of which the second offloads activations and the first does not, keeps the first
- * alone if it is as fast on paper: to offload them is more work, for memory that is not needed. */
-static void keep_faster(struct collection *c)
-{
-        const double slower = 1.001;
-        const struct candidate *kept = &c->list[c->count - 2], *offloaded = &c->list[c->count - 1];
-        if (offloaded->paper_seconds * slower < kept->paper_seconds)
-                return;
-        c->count--;
-        c->group->needless++;
-}
-
-/* The plan as it is and with offloaded activations, as far as asked for. */
-static int consider(struct collection *c, struct options *options, struct rv_error_info *err)
-{
-        const enum space_choice choice = c->space->offload_activations;
-        const int before = c->count;
-        int rc = 0;
-        options->offload_activations = false;
-        if (choice & SPACE_NO)
-                rc = weigh(c, options, err);
-        if (rc || !(choice & SPACE_YES) || (choice == SPACE_BOTH && !stores_many(options)))
-                return rc;
-        options->offload_activations = true;
-        if (!is_sound(c, options))
-                return 0;
-        rc = weigh(c, options, err);
-        if (rc == 0 && c->count == before + 2)
-                keep_faster(c);
-        return rc;
-}
-
-/* Whether the recomputation is, and is no other's double. */
-static bool is_asked_for(const struct space *space, const struct options *options)
-{
-        const struct work work = options_work(options);
-        const enum recompute in_effect = work_recomputation(&work);
-        return space->recompute & 1u << options->recompute &&
-               (in_effect == options->recompute || !(space->recompute & 1u << in_effect));
-}
-
-/* Every micro-batch size and recomputation of one plan. Returns how many were sound, or an error. */
-static int consider_sizes(struct collection *c, const struct options *plan, struct rv_error_info *err)
-{
-        const struct space *space = c->space;
-        int sound = 0;
-        for (int i = 0; i < space->micro_batch_sizes.count; i++)
-                for (int recompute = 0; recompute < RECOMPUTES; recompute++) {
-                        struct options options = *plan;
-                        options.micro_batch_size = space->micro_batch_sizes.values[i];
-                        options.recompute = (enum recompute)recompute;
-                        if (!is_asked_for(space, &options) || !is_sound(c, &options))
-                                continue;
-                        sound++;
-                        int rc = consider(c, &options, err);
-                        if (rc)
-                                return rc;
-                }
-        return sound;
-}
-
-/* Everything with so many stages. Returns how many plans were sound, or an error. */
-static int consider_grid(struct collection *c, int pp, struct rv_error_info *err)
-{
-        const struct space *space = c->space;
-        int place[AXES] = {0}, sound = 0;
-        do {
-                struct options options = space->base;
-                axes_set(&options, &space->axes, place);
-                options.pp = pp;
-                options.dp = 1;
-                options.dp = c->group->gpus / (int)options_ranks(&options);
-                options.offload = c->group->offload;
-                options.fused = c->group->fused;
-                framework_flags(&options);
-                if (options_ranks(&options) != c->group->gpus || !axes_differ(&space->axes, place, &options))
-                        continue;
-                int found = consider_sizes(c, &options, err);
-                if (found < 0)
-                        return found;
-                sound += found;
-        } while (axes_next(&space->axes, place));
-        return sound;
-}
-
-static bool stages_asked_for(const struct space *space, int pp)
-{
-        for (int i = 0; i < space->stages.count; i++)
-                if (space->stages.values[i] == pp)
-                        return true;
-        return space->stages.count == 0;
+        const struct space_exclusion *a = left, *b = right;
+        return (a->number > b->number) - (a->number < b->number);
 }
 
 /* Smaller is better; at the same time on paper, the plan that does less. */
@@ -221,7 +68,7 @@ static int by_paper(const void *left, const void *right)
                 return x->pp - y->pp;
         if (x->micro_batch_size != y->micro_batch_size)
                 return x->micro_batch_size - y->micro_batch_size;
-        return a->number - b->number;
+        return (a->number > b->number) - (a->number < b->number);
 }
 
 static void format_list(const struct int_list *list, char *text, size_t text_size)
@@ -263,49 +110,228 @@ static int no_grid(const struct space *space, const struct space_group *group, s
                        space->base.gpt.n_layer, space->base.gpt.name);
 }
 
-static int explore_group(const struct space *space, const struct machine *machine, struct space_group *group,
-                         struct paper_memo *memo, struct rv_error_info *err)
+/* ---- one machine ---- */
+
+/* The search for the plans of one machine, by one or several processes. */
+struct search {
+        const struct space *space;
+        const struct machine *machine;
+        struct space_group *groups; /* [count] */
+        int count;
+        struct walk_share *share;
+        int64_t length; /* combinations of all groups */
+};
+
+/* What of a plan the machine settles, as options_resolve has it. */
+static int settle_group(struct space_group *group, const struct space *space, const struct machine *machine,
+                        struct rv_error_info *err)
 {
         struct options settled = space->base;
         framework_flags(&settled);
-        settled.fused = settled.fusion != FUSION_OFF; /* as options_resolve has it */
-        int rc = machine_settle(machine, &settled, err);
-        if (rc)
-                return rc;
+        settled.fused = settled.fusion != FUSION_OFF;
+        const int rc = machine_settle(machine, &settled, err);
         group->fused = settled.fused;
-        struct collection c = {
-                .space = space, .machine = machine, .group = group, .memo = memo, .nearest = INFINITY};
-        for (int pp = 1; rc >= 0 && pp <= group->gpus && pp <= space->base.gpt.n_layer; pp++)
-                if (group->gpus % pp == 0 && stages_asked_for(space, pp))
-                        rc = consider_grid(&c, pp, err);
-        group->candidates = c.list;
-        if (rc < 0)
-                return rc;
-        if (c.count)
-                qsort(c.list, (size_t)c.count, sizeof *c.list, by_paper);
-        group->count = c.count;
+        return rc;
+}
+
+/* Whether to go on. */
+static bool tell(void *search)
+{
+        const struct search *s = search;
+        const double share = (double)atomic_load(&s->share->done) / (double)s->length;
+        return !s->space->tick || s->space->tick(s->space->context, share);
+}
+
+/* The groups have plans in common, so one memo is for all. */
+static int walk(const struct search *s, struct space_group *groups, bool (*tick)(void *context),
+                struct rv_error_info *err)
+{
+        struct walk_memo memo = {0};
+        int rc = 0;
+        for (int i = 0; rc == 0 && i < s->count; i++)
+                rc = walk_group(&groups[i], s->space, s->machine, &memo, s->share, tick, (void *)s, err);
+        walk_memo_free(&memo);
+        return rc;
+}
+
+/* ---- by several processes ---- */
+
+/* What comes before a process's groups. */
+struct answer {
+        int rc;
+        struct rv_error_info err;
+};
+
+static bool send_groups(int to, const struct space_group *groups, int count)
+{
+        bool sent = true;
+        for (int i = 0; sent && i < count; i++)
+                sent = child_tell(to, &groups[i], sizeof groups[i]) == 0 &&
+                       child_tell(to, groups[i].candidates,
+                                  (size_t)groups[i].count * sizeof *groups[i].candidates) == 0;
+        return sent;
+}
+
+/* In the child: what it has not freed ends with it. An interrupt is the parent's business. */
+static int walk_and_tell(void *search, int to)
+{
+        const struct search *s = search;
+        struct space_group own[2];
+        struct answer answer = {0};
+        signal(SIGINT, SIG_IGN);
+        memcpy(own, s->groups, (size_t)s->count * sizeof *own);
+        answer.rc = walk(s, own, NULL, &answer.err);
+        if (child_tell(to, &answer, sizeof answer) || (answer.rc == 0 && !send_groups(to, own, s->count)))
+                return 1;
         return 0;
+}
+
+/* Adds what a process found to a group. */
+static int merge(struct space_group *group, const struct space_group *found, struct child *child,
+                 struct rv_error_info *err)
+{
+        const size_t size = (size_t)found->count * sizeof *group->candidates;
+        struct candidate *grown =
+                realloc(group->candidates, (size_t)(group->count + found->count + 1) * sizeof *grown);
+        if (!grown)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d plans", group->count + found->count);
+        group->candidates = grown;
+        if (child_read(child, grown + group->count, size) != size)
+                return rv_fail(err, RV_ESYSTEM, "a process that weighs plans ended before it had told all");
+        group->count += found->count;
+        group->considered += found->considered;
+        group->fitting += found->fitting;
+        group->needless += found->needless;
+        if (found->unpriced > 0 &&
+            (group->unpriced == 0 || found->no_price_number < group->no_price_number)) {
+                group->no_price = found->no_price;
+                group->no_price_number = found->no_price_number;
+        }
+        group->unpriced += found->unpriced;
+        const bool nearer = found->nearest_excess < group->nearest_excess ||
+                            (found->nearest_excess == group->nearest_excess &&
+                             found->nearest_number < group->nearest_number);
+        if (found->nearest_excess > 0 && (group->nearest_excess == 0 || nearer)) {
+                group->nearest_excess = found->nearest_excess;
+                group->nearest_number = found->nearest_number;
+                group->nearest = found->nearest;
+        }
+        for (int i = 0; i < found->exclusions; i++)
+                space_exclude(group->excluded, &group->exclusions, found->excluded[i].count,
+                              found->excluded[i].number, &found->excluded[i].first);
+        return 0;
+}
+
+static int take_answer(const struct search *s, struct child *child, struct rv_error_info *err)
+{
+        struct answer answer;
+        if (child_read(child, &answer, sizeof answer) != sizeof answer)
+                return rv_fail(err, RV_ESYSTEM, "a process that weighs plans ended before it had told all");
+        if (answer.rc) {
+                *err = answer.err;
+                return answer.rc;
+        }
+        int rc = 0;
+        for (int i = 0; rc == 0 && i < s->count; i++) {
+                struct space_group found;
+                if (child_read(child, &found, sizeof found) != sizeof found)
+                        return rv_fail(err, RV_ESYSTEM,
+                                       "a process that weighs plans ended before it had told all");
+                rc = merge(&s->groups[i], &found, child, err);
+        }
+        return rc;
+}
+
+/* Until one of them has something to tell, or has ended. */
+static int next_answer(const struct search *s, const struct child *children, const bool *told, int count)
+{
+        struct pollfd polled[SPACE_WORKERS];
+        for (;;) {
+                for (int i = 0; i < count; i++)
+                        polled[i] = (struct pollfd){.fd = told[i] ? -1 : children[i].from, .events = POLLIN};
+                poll(polled, (nfds_t)count, 200);
+                for (int i = 0; i < count; i++)
+                        if (!told[i] && polled[i].revents)
+                                return i;
+                if (!tell((void *)s))
+                        atomic_store(&s->share->stop, true);
+        }
+}
+
+static int walk_together(struct search *s, int workers, struct rv_error_info *err)
+{
+        struct child children[SPACE_WORKERS];
+        bool told[SPACE_WORKERS] = {false};
+        int started = 0, rc = 0;
+        while (rc == 0 && started < workers) {
+                rc = child_start(&children[started], walk_and_tell, s, "to weigh plans", err);
+                started += rc == 0;
+        }
+        if (rc)
+                atomic_store(&s->share->stop, true);
+        for (int left = started; left > 0; left--) {
+                const int i = next_answer(s, children, told, started);
+                struct rv_error_info why;
+                int status;
+                const int found = take_answer(s, &children[i], &why);
+                told[i] = true;
+                child_answer(&children[i], NULL, 0, &status);
+                if (found && rc == 0) {
+                        rc = found;
+                        *err = why;
+                        atomic_store(&s->share->stop, true);
+                }
+        }
+        return rc;
+}
+
+/* ---- all machines ---- */
+
+/* The candidates in the order of their time on paper, without those that are beyond the reach of the best of
+ * all groups: some were run on paper before that was known. */
+static void finish_group(struct space_group *group, double limit)
+{
+        int count = 0;
+        for (int i = 0; i < group->count; i++)
+                if (group->candidates[i].paper_seconds <= limit)
+                        group->candidates[count++] = group->candidates[i];
+        group->count = count;
+        if (count)
+                qsort(group->candidates, (size_t)count, sizeof *group->candidates, by_paper);
+        if (group->exclusions)
+                qsort(group->excluded, (size_t)group->exclusions, sizeof *group->excluded, by_number);
 }
 
 /* The groups of one number of devices; an error if nothing in them is a plan. */
 static int explore_machine(struct space_groups *groups, const struct space *space,
                            const struct machine *machine, struct rv_error_info *err)
 {
-        const int first = groups->count;
-        struct paper_memo memo = {0};
+        struct search s = {.space = space, .machine = machine, .groups = &groups->groups[groups->count]};
+        const int workers = space->workers < SPACE_WORKERS ? space->workers : SPACE_WORKERS;
         int considered = 0, rc = 0;
         for (int offload = 0; rc == 0 && offload <= 1; offload++) {
                 if (!(space->offload & (offload ? SPACE_YES : SPACE_NO)))
                         continue;
-                struct space_group *group = &groups->groups[groups->count++];
-                *group = (struct space_group){.gpus = machine->gpus, .offload = offload};
-                rc = explore_group(space, machine, group, &memo, err);
-                considered += group->considered;
+                s.groups[s.count] = (struct space_group){.gpus = machine->gpus, .offload = offload};
+                rc = settle_group(&s.groups[s.count++], space, machine, err);
         }
-        paper_memo_free(&memo);
+        groups->count += s.count;
+        s.length = s.count * walk_length(space, machine->gpus);
         if (rc)
                 return rc;
-        return considered ? 0 : no_grid(space, &groups->groups[first], err);
+        s.share = mmap(NULL, sizeof *s.share, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (s.share == MAP_FAILED)
+                return rv_fail(err, RV_ESYSTEM, "no memory that processes share: %s", strerror(errno));
+        walk_begin(s.share);
+        rc = workers > 1 ? walk_together(&s, workers, err) : walk(&s, s.groups, tell, err);
+        const double limit = space->reach > 0 ? space->reach * atomic_load(&s.share->best) : INFINITY;
+        for (int i = 0; i < s.count; i++) {
+                finish_group(&s.groups[i], limit);
+                considered += s.groups[i].considered;
+        }
+        groups->stopped = groups->stopped || atomic_load(&s.share->stop);
+        munmap(s.share, sizeof *s.share);
+        return rc || considered || groups->stopped ? rc : no_grid(space, &s.groups[0], err);
 }
 
 int space_explore(struct space_groups *groups, const struct space *space, const char *profile,
@@ -323,7 +349,7 @@ int space_explore(struct space_groups *groups, const struct space *space, const 
                 groups->machines[i].fold = space->fold;
                 groups->machine_count += rc == 0;
         }
-        for (int i = 0; rc == 0 && i < space->gpus.count; i++)
+        for (int i = 0; rc == 0 && i < space->gpus.count && !groups->stopped; i++)
                 rc = explore_machine(groups, space, &groups->machines[i], err);
         return rc;
 }

@@ -1,6 +1,6 @@
-/* The plans that a sweep considers. space_explore enumerates them, counts those that are no plans and those
- * that do not fit the memory, and orders the others by their time on paper. It simulates nothing: search.h
- * chooses from the result. */
+/* The plans that a search considers, for sweep and plan. space_explore enumerates them (walk.h), counts those
+ * that are no plans and those that do not fit the memory, and orders the others by their time on paper. It
+ * simulates nothing: search.h chooses from the result. */
 #ifndef RANVIER_SIM_SEARCH_SPACE_H
 #define RANVIER_SIM_SEARCH_SPACE_H
 
@@ -28,15 +28,25 @@ struct space {
         enum space_choice offload_activations;
         /* Plans of each group to simulate: SPACE_AUTO, SPACE_ALL, or so many of the best on paper. */
         int simulate;
+        /* Plans whose time on paper is more than so many times the best one's are no candidates, and are not
+         * run on paper where that is certain before. 0: all that fit are candidates. */
+        double reach;
+        /* Processes that weigh plans at once, at most SPACE_WORKERS; 0 stands for 1: the caller's own. */
+        int workers;
+        /* Called some times a second with the share of the combinations that were looked at, if it is not
+         * NULL; when it returns false, the search ends with what it has. */
+        bool (*tick)(void *context, double share);
+        void *context;
 };
+enum { SPACE_WORKERS = 64 };
 enum { SPACE_AUTO = 0, SPACE_ALL = -1 };
 
 /* A plan that fits. */
 struct candidate {
         struct options options;
         const struct machine *machine;
-        /* Its place, from 1, in the order in which the plans of its group were considered. */
-        int number;
+        /* Its place in the order of the plans of its group; numbers may be left out. */
+        int64_t number;
         /* Seconds of a batch, on paper. */
         double paper_seconds;
 };
@@ -44,15 +54,17 @@ struct candidate {
 /* Combinations that are no plans, or cannot be priced, for one reason. */
 struct space_exclusion {
         int count;
-        /* What was said of the first of them. */
+        /* What was said of the first of them, and its number. */
         struct rv_error_info first;
+        int64_t number;
 };
-enum { SPACE_EXCLUSIONS = 12 };
+enum { SPACE_EXCLUSIONS = 48 };
 
-/* Counts `combinations` in the entry of that reason, which is the same sentence but for its numbers, or adds
- * an entry. If the list is full, a new reason is counted with the last one. */
+/* Counts `combinations`, the first of which is `number`, in the entry of that reason, which is the same
+ * sentence but for its numbers, or adds an entry. If the list is full, a new reason is counted with the last
+ * one. */
 void space_exclude(struct space_exclusion list[SPACE_EXCLUSIONS], int *count, int combinations,
-                   const struct rv_error_info *why);
+                   int64_t number, const struct rv_error_info *why);
 
 /* Plans of one number of devices, with or without offloading. */
 struct space_group {
@@ -62,8 +74,9 @@ struct space_group {
         int considered, fitting;
         /* Plans that fit but need a price that the profile lacks; they are counted as excluded too. */
         int unpriced;
-        /* What was said of the first of them. */
+        /* What was said of the first of them, and its number. */
         struct rv_error_info no_price;
+        int64_t no_price_number;
         /* Plans that fit and offload activations, but are not faster for it than the same plan that keeps
          * them. */
         int needless;
@@ -75,8 +88,11 @@ struct space_group {
         /* [exclusions], by reason; the last one may be of several reasons. */
         struct space_exclusion excluded[SPACE_EXCLUSIONS];
         int exclusions;
-        /* If some plan does not fit: what was said of the one that is nearest to it. */
+        /* If some plan does not fit: what was said of the one that is nearest to it, by how many times it
+         * is too large, and its number. */
         struct rv_error_info nearest;
+        double nearest_excess;
+        int64_t nearest_number;
 };
 
 struct space_groups {
@@ -85,6 +101,8 @@ struct space_groups {
         /* [count], by number of devices, each first without offloading. */
         struct space_group *groups;
         int machine_count, count;
+        /* `tick` ended the search before all was weighed. */
+        bool stopped;
 };
 
 /* Opens the machines, enumerates the plans, weighs them and runs those that fit on paper. A number of devices

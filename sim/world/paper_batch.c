@@ -135,8 +135,8 @@ static const struct price_list *prices(void *context, int rank)
 }
 
 static double priced_batch(const struct machine *machine, const struct options *options,
-                           const struct price_nudge *nudge, bool whole, double limit, struct paper_memo *memo,
-                           struct rv_error_info *err)
+                           const struct price_nudge *nudge, bool whole, struct paper_bound *bound,
+                           struct paper_memo *memo, struct rv_error_info *err)
 {
         struct costs costs;
         const int rc = costs_open(&costs, options, machine, nudge, memo ? &memo->workloads : NULL, err);
@@ -154,9 +154,12 @@ static double priced_batch(const struct machine *machine, const struct options *
                                           .folded = !costs.platform.groups,
                                           .places = costs.platform.gpus_per_node};
         const double step = rc ? 0 : machine_framework_step(machine, options);
+        struct paper_bound own = {bound ? bound->limit - step : INFINITY, 0};
         const double found = rc ? NAN
-                                : step + paper_plan_seconds(options, &links, whole, limit - step,
+                                : step + paper_plan_seconds(options, &links, whole, bound ? &own : NULL,
                                                             memo ? &memo->pipelines : NULL);
+        if (bound)
+                bound->least = step + own.least;
         if (rc == 0 && isnan(found))
                 rv_fail(err, RV_ESYSTEM, "no memory to run %d ranks on paper", (int)options_ranks(options));
         costs_close(&costs);
@@ -171,17 +174,17 @@ void paper_memo_free(struct paper_memo *memo)
         workloads_free(&memo->workloads);
 }
 
-double paper_batch_priced(const struct machine *machine, const struct options *options, double limit,
-                          struct paper_memo *memo, struct rv_error_info *err)
+double paper_batch_priced(const struct machine *machine, const struct options *options,
+                          struct paper_bound *bound, struct paper_memo *memo, struct rv_error_info *err)
 {
-        return priced_batch(machine, options, NULL, false, limit, memo, err);
+        return priced_batch(machine, options, NULL, false, bound, memo, err);
 }
 
 double paper_batch_nudged(const struct machine *machine, const struct options *options,
                           const struct price_nudge *nudge)
 {
         struct rv_error_info ignored;
-        return priced_batch(machine, options, nudge, false, INFINITY, NULL, &ignored);
+        return priced_batch(machine, options, nudge, false, NULL, NULL, &ignored);
 }
 
 double paper_batch_seconds(const struct machine *machine, const struct options *options)
@@ -197,5 +200,5 @@ double paper_batch_of(void *machine, const struct options *options)
 double paper_batch_whole(const struct machine *machine, const struct options *options)
 {
         struct rv_error_info ignored;
-        return priced_batch(machine, options, NULL, true, INFINITY, NULL, &ignored);
+        return priced_batch(machine, options, NULL, true, NULL, NULL, &ignored);
 }

@@ -12,6 +12,7 @@
 #define RANVIER_SIM_WORLD_PAPER_BATCH_H
 
 #include "runtime/base/memo.h"
+#include "runtime/engine/paper_plan.h"
 #include "sim/world/costs.h"
 
 /* Returns the seconds of a batch of a resolved plan; NAN where a price is not known or there is no memory.
@@ -27,11 +28,10 @@ struct paper_memo {
 };
 void paper_memo_free(struct paper_memo *memo);
 
-/* Returns the same and, together with NAN, a sentence that says why. A batch that certainly takes longer than
- * `limit` seconds (INFINITY: none) is not run: what is returned is then above the limit, and at most what the
- * batch takes. `memo` may be NULL. */
-double paper_batch_priced(const struct machine *machine, const struct options *options, double limit,
-                          struct paper_memo *memo, struct rv_error_info *err);
+/* Returns the same and, together with NAN, a sentence that says why. `bound` (see paper_plan_seconds) and
+ * `memo` may be NULL. */
+double paper_batch_priced(const struct machine *machine, const struct options *options,
+                          struct paper_bound *bound, struct paper_memo *memo, struct rv_error_info *err);
 
 /* Returns the same with every price multiplied by what `nudge` (may be NULL) says. */
 double paper_batch_nudged(const struct machine *machine, const struct options *options,

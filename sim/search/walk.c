@@ -1,0 +1,343 @@
+#include "sim/search/walk.h"
+
+#include "runtime/plan/framework.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Combinations of a piece, and the most plans that come of one. */
+enum { PIECE = 64, PLANS_OF_ONE = 1024 };
+_Static_assert(2 * INT_LIST * RECOMPUTES <= PLANS_OF_ONE, "every plan has a number of its own");
+
+/* The walk, and all fitting candidates of its group, while they are collected. */
+struct collection {
+        const struct space *space;
+        const struct machine *machine;
+        struct space_group *group;
+        struct walk_memo *memo;
+        struct walk_share *share;
+        bool (*tick)(void *context);
+        void *context;
+        bool bears[AXES];           /* see bears_on_work */
+        int64_t combination, piece; /* where it is, and the piece that it works on; -1: none yet */
+        int64_t number;             /* of the plan in hand */
+        struct candidate *list;
+        int count, capacity;
+};
+
+static void exclude(struct collection *c, const struct rv_error_info *why)
+{
+        space_exclude(c->group->excluded, &c->group->exclusions, 1, c->number, why);
+}
+
+/* Beyond it a plan is no candidate. */
+static double limit_of(const struct collection *c)
+{
+        return c->space->reach > 0 ? c->space->reach * atomic_load(&c->share->best) : INFINITY;
+}
+
+static void note_best(struct walk_share *share, double seconds)
+{
+        double best = atomic_load(&share->best);
+        while (seconds < best && !atomic_compare_exchange_weak(&share->best, &best, seconds))
+                ;
+}
+
+/* ---- bounds ---- */
+
+/* Axes that change what is done beside and after the forwards and backwards, but not these: the least time
+ * of a batch is the same for all their values, but for what the other entries of a key tell. */
+static bool bears_on_work(const struct flag *flag)
+{
+        static const char *const others[] = {"schedule",    "zero",           "overlap-allreduce",
+                                             "unit-layers", "prefetch",       "reshard-after-forward",
+                                             "gather-each", "shard-replicas", "offload-parameters"};
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+                if (strcmp(flag->name, others[i]) == 0)
+                        return false;
+        return true;
+}
+
+enum {
+        BOUND_STAGES,
+        BOUND_SIZE,
+        BOUND_RECOMPUTE,
+        BOUND_PARTED,
+        BOUND_UNITS,
+        BOUND_WIDE,
+        BOUND_AXES,
+        BOUND_KEYS = BOUND_AXES + AXES
+};
+
+static void write_key(const struct collection *c, const struct options *o, double key[BOUND_KEYS])
+{
+        memset(key, 0, BOUND_KEYS * sizeof *key);
+        key[BOUND_STAGES] = o->pp;
+        key[BOUND_SIZE] = o->micro_batch_size;
+        key[BOUND_RECOMPUTE] = o->recompute;
+        key[BOUND_PARTED] = options_parts_backward(o);
+        key[BOUND_UNITS] = o->zero > 1 ? o->zero : 0;
+        key[BOUND_WIDE] = options_wide_gradients(o);
+        for (int i = 0; i < c->space->axes.count; i++)
+                if (c->bears[i])
+                        key[BOUND_AXES + i] = flag_value(c->space->axes.axis[i].flag, o);
+}
+
+/* 0: nothing is known. */
+static double known_bound(const struct collection *c, const struct options *options)
+{
+        double key[BOUND_KEYS];
+        if (c->space->reach == 0)
+                return 0;
+        write_key(c, options, key);
+        const double *known = memo_find(&c->memo->bounds, key, BOUND_KEYS);
+        return known ? *known : 0;
+}
+
+static void keep_bound(struct collection *c, const struct options *options, double seconds)
+{
+        double key[BOUND_KEYS];
+        write_key(c, options, key);
+        if (!memo_find(&c->memo->bounds, key, BOUND_KEYS))
+                memo_keep(&c->memo->bounds, key, BOUND_KEYS, &seconds, 1);
+}
+
+void walk_memo_free(struct walk_memo *memo)
+{
+        paper_memo_free(&memo->paper);
+        memo_free(&memo->bounds);
+}
+
+/* ---- one plan ---- */
+
+static int add(struct collection *c, const struct options *options, struct rv_error_info *err)
+{
+        if (c->count == c->capacity) {
+                int capacity = c->capacity ? 2 * c->capacity : 32;
+                struct candidate *grown = realloc(c->list, (size_t)capacity * sizeof *grown);
+                if (!grown)
+                        return rv_fail(err, RV_ESYSTEM, "no memory for %d plans", capacity);
+                c->list = grown;
+                c->capacity = capacity;
+        }
+        struct rv_error_info why;
+        struct paper_bound bound = {limit_of(c), 0};
+        if (known_bound(c, options) > bound.limit)
+                return 0;
+        const double seconds = paper_batch_priced(c->machine, options, &bound, &c->memo->paper, &why);
+        if (isnan(seconds)) {
+                exclude(c, &why);
+                if (c->group->unpriced++ == 0) {
+                        c->group->no_price = why;
+                        c->group->no_price_number = c->number;
+                }
+                return 0;
+        }
+        if (seconds > bound.limit) {
+                keep_bound(c, options, bound.least);
+                return 0;
+        }
+        note_best(c->share, seconds);
+        c->list[c->count] = (struct candidate){*options, c->machine, c->number, seconds};
+        c->count++;
+        return 0;
+}
+
+/* Counts the plan, and keeps it if it fits. */
+static int weigh(struct collection *c, const struct options *options, struct rv_error_info *err)
+{
+        struct options settled = *options;
+        machine_choose_logits(c->machine, &settled);
+        struct capacity capacity = machine_capacity(c->machine, &settled);
+        struct capacity_need need;
+        struct rv_error_info why;
+        c->group->considered++;
+        c->number++;
+        if (capacity_check(&settled, &capacity, &need, &why)) {
+                const double excess = (double)capacity_needs(&need) / (double)capacity_has(&capacity, &need);
+                if (c->group->nearest_excess == 0 || excess < c->group->nearest_excess) {
+                        c->group->nearest_excess = excess;
+                        c->group->nearest_number = c->number;
+                        c->group->nearest = why;
+                }
+                return 0;
+        }
+        c->group->fitting++;
+        return add(c, &settled, err);
+}
+
+/* Whether a stage would offload activations: one that stores few does not. */
+static bool stores_many(const struct options *options)
+{
+        struct plan plan = options_plan(options, false);
+        plan.offload_activations = true;
+        for (int stage = 0; stage < plan.pp; stage++)
+                if (core_limits(&plan, stage).host_slots > 0)
+                        return true;
+        return false;
+}
+
+/* Whether simulate would take the plan; if not, it is counted with the reason. */
+static bool is_sound(struct collection *c, struct options *options)
+{
+        struct rv_error_info why;
+        const bool sound = options_resolve_gpt(options, c->group->gpus, &why) == 0;
+        if (!sound)
+                exclude(c, &why);
+        options->fused = c->group->fused; /* which the profile says */
+        return sound;
+}
+
+/* Of the last two plans, of which the second offloads activations and the first does not, keeps the first
+ * alone if it is as fast on paper: to offload them is more work, for memory that is not needed. */
+static void keep_faster(struct collection *c)
+{
+        const double slower = 1.001;
+        const struct candidate *kept = &c->list[c->count - 2], *offloaded = &c->list[c->count - 1];
+        if (offloaded->paper_seconds * slower < kept->paper_seconds)
+                return;
+        c->count--;
+        c->group->needless++;
+}
+
+/* The plan as it is and with offloaded activations, as far as asked for. */
+static int consider(struct collection *c, struct options *options, struct rv_error_info *err)
+{
+        const enum space_choice choice = c->space->offload_activations;
+        const int before = c->count;
+        int rc = 0;
+        options->offload_activations = false;
+        if (choice & SPACE_NO)
+                rc = weigh(c, options, err);
+        if (rc || !(choice & SPACE_YES) || (choice == SPACE_BOTH && !stores_many(options)))
+                return rc;
+        options->offload_activations = true;
+        if (!is_sound(c, options))
+                return 0;
+        rc = weigh(c, options, err);
+        if (rc == 0 && c->count == before + 2)
+                keep_faster(c);
+        return rc;
+}
+
+/* Whether the recomputation is, and is no other's double. */
+static bool is_asked_for(const struct space *space, const struct options *options)
+{
+        const struct work work = options_work(options);
+        const enum recompute in_effect = work_recomputation(&work);
+        return space->recompute & 1u << options->recompute &&
+               (in_effect == options->recompute || !(space->recompute & 1u << in_effect));
+}
+
+/* Every micro-batch size and recomputation of one plan. */
+static int consider_sizes(struct collection *c, const struct options *plan, struct rv_error_info *err)
+{
+        const struct space *space = c->space;
+        int rc = 0;
+        for (int i = 0; i < space->micro_batch_sizes.count; i++)
+                for (int recompute = 0; rc == 0 && recompute < RECOMPUTES; recompute++) {
+                        struct options options = *plan;
+                        options.micro_batch_size = space->micro_batch_sizes.values[i];
+                        options.recompute = (enum recompute)recompute;
+                        if (is_asked_for(space, &options) && is_sound(c, &options))
+                                rc = consider(c, &options, err);
+                }
+        return rc;
+}
+
+/* One combination of the axes, with so many stages. */
+static int consider_combination(struct collection *c, int pp, const int place[AXES],
+                                struct rv_error_info *err)
+{
+        const struct space *space = c->space;
+        struct options options = space->base;
+        axes_set(&options, &space->axes, place);
+        options.pp = pp;
+        options.dp = 1;
+        options.dp = c->group->gpus / (int)options_ranks(&options);
+        options.offload = c->group->offload;
+        options.fused = c->group->fused;
+        framework_flags(&options);
+        if (options_ranks(&options) != c->group->gpus || !axes_differ(&space->axes, place, &options))
+                return 0;
+        c->number = c->combination * PLANS_OF_ONE;
+        return consider_sizes(c, &options, err);
+}
+
+/* Whether the combination in hand is of a piece that came to this process. */
+static bool is_mine(struct collection *c)
+{
+        const int64_t piece = c->combination / PIECE;
+        while (c->piece < piece)
+                c->piece = atomic_fetch_add(&c->share->next[c->group->offload], 1);
+        return c->piece == piece;
+}
+
+/* Everything with so many stages. */
+static int consider_grid(struct collection *c, int pp, struct rv_error_info *err)
+{
+        int place[AXES] = {0}, rc = 0;
+        bool on = true;
+        do {
+                if (is_mine(c)) {
+                        rc = consider_combination(c, pp, place, err);
+                        atomic_fetch_add(&c->share->done, 1);
+                }
+                if (c->combination % PIECE == 0 && c->tick && !c->tick(c->context))
+                        atomic_store(&c->share->stop, true);
+                c->combination++;
+                on = axes_next(&c->space->axes, place);
+        } while (rc == 0 && on && !atomic_load(&c->share->stop));
+        return rc;
+}
+
+static bool stages_asked_for(const struct space *space, int gpus, int pp)
+{
+        bool listed = space->stages.count == 0;
+        for (int i = 0; i < space->stages.count; i++)
+                listed = listed || space->stages.values[i] == pp;
+        return listed && gpus % pp == 0 && pp <= space->base.gpt.n_layer;
+}
+
+void walk_begin(struct walk_share *share)
+{
+        atomic_init(&share->next[0], 0);
+        atomic_init(&share->next[1], 0);
+        atomic_init(&share->done, 0);
+        atomic_init(&share->best, INFINITY);
+        atomic_init(&share->stop, false);
+}
+
+int64_t walk_length(const struct space *space, int gpus)
+{
+        int64_t combinations = 1, length = 0;
+        for (int i = 0; i < space->axes.count; i++)
+                combinations *= space->axes.axis[i].list.count;
+        for (int pp = 1; pp <= gpus; pp++)
+                length += stages_asked_for(space, gpus, pp) ? combinations : 0;
+        return length;
+}
+
+int walk_group(struct space_group *group, const struct space *space, const struct machine *machine,
+               struct walk_memo *memo, struct walk_share *share, bool (*tick)(void *context), void *context,
+               struct rv_error_info *err)
+{
+        struct collection c = {.space = space,
+                               .machine = machine,
+                               .group = group,
+                               .memo = memo,
+                               .share = share,
+                               .tick = tick,
+                               .context = context,
+                               .piece = -1};
+        int rc = 0;
+        for (int i = 0; i < space->axes.count; i++)
+                c.bears[i] = bears_on_work(space->axes.axis[i].flag);
+        for (int pp = 1; rc == 0 && pp <= group->gpus; pp++)
+                if (stages_asked_for(space, group->gpus, pp))
+                        rc = consider_grid(&c, pp, err);
+        group->candidates = c.list;
+        group->count = c.count;
+        return rc;
+}

@@ -1,0 +1,44 @@
+/* One way through the plans of a group (space.h), which several processes may share: each takes pieces of it
+ * as they come, and all together go the whole way. explore.c starts them and puts together what they found.
+ */
+#ifndef RANVIER_SIM_SEARCH_WALK_H
+#define RANVIER_SIM_SEARCH_WALK_H
+
+#include "sim/search/space.h"
+#include "sim/world/paper_batch.h"
+
+#include <stdatomic.h>
+
+/* In memory that all processes of a machine's search see; it begins with walk_begin. */
+struct walk_share {
+        /* Of the groups without and with offloading: the next piece that nobody has taken. */
+        _Atomic int64_t next[2];
+        /* Combinations that were looked at, in all groups. */
+        _Atomic int64_t done;
+        /* Seconds on paper of the best plan so far; INFINITY: none. */
+        _Atomic double best;
+        /* Set by whoever wants the walk to end where it is. */
+        _Atomic bool stop;
+};
+void walk_begin(struct walk_share *share);
+
+/* What a process keeps of plans that it has looked at, for others of the same machine. Begins as all zeros.
+ */
+struct walk_memo {
+        struct paper_memo paper;
+        /* From what the work of a batch follows from (walk.c) to the seconds that it takes at least. */
+        struct memo bounds;
+};
+void walk_memo_free(struct walk_memo *memo);
+
+/* Returns how many combinations the way of one group has. */
+int64_t walk_length(const struct space *space, int gpus);
+
+/* Goes the pieces that come to this process, and adds what it finds to `group`, of which gpus, offload and
+ * fused are set; group->candidates are in no order. `tick` (may be NULL) is called now and then; when it
+ * returns false, the walk ends. An error is RV_ESYSTEM. */
+int walk_group(struct space_group *group, const struct space *space, const struct machine *machine,
+               struct walk_memo *memo, struct walk_share *share, bool (*tick)(void *context), void *context,
+               struct rv_error_info *err);
+
+#endif

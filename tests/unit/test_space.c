@@ -1,0 +1,202 @@
+/* The search for plans: several processes find what one finds, and a search that leaves out what is beyond
+ * the reach of the best finds all that is within it. */
+#include "sim/search/space.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* A model, a number of devices, and axes beside the defaults of --plans all. */
+struct question {
+        const char *model, *machine, *platform;
+        int gpus, batch_size, seq_len;
+        const char *tp, *cp, *ep;
+};
+static const struct question questions[] = {
+        {"llama3-8b", "h100", "dgx-h100", 8, 32, 8192, "1,2", "1,2", "1"},
+        {"gpt-12b", "v100-datasheet", "summit", 6, 12, 512, "1,3", "1", "1"},
+        {"mixtral-tiny", "a100", "dgx-a100", 8, 32, 64, "1,2", "1", "1,2,4"},
+};
+enum { QUESTIONS = sizeof questions / sizeof *questions };
+
+static struct space ask(const struct question *q)
+{
+        struct space space = {.gpus = {{q->gpus}, 1},
+                              .micro_batch_sizes = {{1}, 1},
+                              .offload = SPACE_BOTH,
+                              .offload_activations = SPACE_BOTH,
+                              .recompute = 1u << RECOMPUTE_NONE | 1u << RECOMPUTE_FULL};
+        struct rv_error_info err;
+        axes_init(&space.axes);
+        options_init(&space.base);
+        space.base.model = q->model;
+        space.base.batch_size = q->batch_size;
+        space.base.seq_len = q->seq_len;
+        space.base.micro_batch_size = 1;
+        if (axis_parse(axes_named(&space.axes, "tp"), q->tp, &err) ||
+            axis_parse(axes_named(&space.axes, "cp"), q->cp, &err) ||
+            axis_parse(axes_named(&space.axes, "ep"), q->ep, &err) ||
+            axis_parse(axes_named(&space.axes, "schedule"), "axonn,1f1b,interleaved,zero-bubble", &err) ||
+            !axes_preset(&space.axes, "all") || machine_choose_precision(q->machine, &space.base, &err) ||
+            options_resolve(&space.base, 1, &err))
+                fail_msg("%s: %s", q->model, err.sentence);
+        return space;
+}
+
+static struct space_groups explore(const struct space *space, const struct question *q)
+{
+        struct space_groups groups;
+        struct rv_error_info err;
+        if (space_explore(&groups, space, q->machine, q->platform, false, &err))
+                fail_msg("%s: %s", q->model, err.sentence);
+        return groups;
+}
+
+static const char *describe(const struct candidate *c)
+{
+        static char text[300];
+        struct axes axes;
+        axes_init(&axes);
+        axes_preset(&axes, "all");
+        const struct options *o = &c->options;
+        const int length =
+                snprintf(text, sizeof text, "pp %d, dp %d, micro-batch %d, recompute %s%s%s, ", o->pp, o->dp,
+                         o->micro_batch_size, recompute_name(o->recompute), o->offload ? ", offload" : "",
+                         o->offload_activations ? ", activations" : "");
+        axes_describe(&axes, o, text + length, sizeof text - (size_t)length);
+        return text;
+}
+
+static void expect_candidate(const struct candidate *found, const struct candidate *expected,
+                             const char *model)
+{
+        if (found->number != expected->number || found->paper_seconds != expected->paper_seconds ||
+            memcmp(&found->options.policy, &expected->options.policy, sizeof found->options.policy) != 0)
+                fail_msg("%s: plan %lld of %.9g s, expected plan %lld of %.9g s: %s", model,
+                         (long long)found->number, found->paper_seconds, (long long)expected->number,
+                         expected->paper_seconds, describe(expected));
+}
+
+static void expect_group(const struct space_group *found, const struct space_group *expected,
+                         const char *model)
+{
+        assert_int_equal(found->considered, expected->considered);
+        assert_int_equal(found->fitting, expected->fitting);
+        assert_int_equal(found->unpriced, expected->unpriced);
+        assert_int_equal(found->needless, expected->needless);
+        assert_int_equal(found->exclusions, expected->exclusions);
+        assert_true(found->nearest_excess == expected->nearest_excess);
+        if (expected->nearest_excess > 0)
+                assert_string_equal(found->nearest.sentence, expected->nearest.sentence);
+        for (int i = 0; i < expected->exclusions; i++) {
+                assert_int_equal(found->excluded[i].count, expected->excluded[i].count);
+                assert_string_equal(found->excluded[i].first.sentence, expected->excluded[i].first.sentence);
+        }
+        assert_int_equal(found->count, expected->count);
+        for (int i = 0; i < expected->count; i++)
+                expect_candidate(&found->candidates[i], &expected->candidates[i], model);
+}
+
+/* Of all plans those within the reach, in the same order. Which of them are left out because they offload
+ * activations needlessly is told by pairs, of which a search with a reach may not have both. */
+static int expect_within(const struct space_groups *found, const struct space_groups *all, double reach,
+                         const char *model)
+{
+        double best = INFINITY;
+        int within = 0;
+        for (int g = 0; g < all->count; g++)
+                if (all->groups[g].count > 0)
+                        best = fmin(best, all->groups[g].candidates[0].paper_seconds);
+        for (int g = 0; g < all->count; g++) {
+                const struct space_group *expected = &all->groups[g], *own = &found->groups[g];
+                int at = 0;
+                assert_int_equal(own->considered, expected->considered);
+                assert_int_equal(own->fitting, expected->fitting);
+                for (int i = 0; i < expected->count; i++) {
+                        if (expected->candidates[i].paper_seconds > reach * best)
+                                break;
+                        while (at < own->count && own->candidates[at].options.offload_activations &&
+                               own->candidates[at].number != expected->candidates[i].number)
+                                at++;
+                        assert_true(at < own->count);
+                        expect_candidate(&own->candidates[at++], &expected->candidates[i], model);
+                        within++;
+                }
+        }
+        return within;
+}
+
+static void expect_the_same(const struct space_groups *found, const struct space_groups *expected,
+                            const char *model)
+{
+        assert_int_equal(found->count, expected->count);
+        for (int i = 0; i < expected->count; i++)
+                expect_group(&found->groups[i], &expected->groups[i], model);
+}
+
+static void searches_find_the_same(void **state)
+{
+        (void)state;
+        const double reaches[] = {1, 1.05, 1.3};
+        for (int i = 0; i < QUESTIONS; i++) {
+                struct space space = ask(&questions[i]);
+                struct space_groups all = explore(&space, &questions[i]);
+                int within = 0;
+                space.workers = 3;
+                struct space_groups together = explore(&space, &questions[i]);
+                expect_the_same(&together, &all, questions[i].model);
+                space_free(&together);
+                for (int r = 0; r < 3; r++) {
+                        space.reach = reaches[r];
+                        space.workers = r; /* 0 is the caller's own process */
+                        struct space_groups found = explore(&space, &questions[i]);
+                        const int more = expect_within(&found, &all, reaches[r], questions[i].model);
+                        assert_true(more > 0 && more >= within);
+                        within = more;
+                        space_free(&found);
+                }
+                assert_true(within > 4);
+                space_free(&all);
+        }
+}
+
+/* ---- a search that is stopped ---- */
+
+static bool stop_at_half(void *context, double share)
+{
+        double *last = context;
+        assert_true(share >= *last && share <= 1);
+        *last = share;
+        return share < 0.5;
+}
+
+static void a_stopped_search_has_what_it_found(void **state)
+{
+        (void)state;
+        double last = 0;
+        struct space space = ask(&questions[0]);
+        struct space_groups all = explore(&space, &questions[0]);
+        space.tick = stop_at_half;
+        space.context = &last;
+        struct space_groups some = explore(&space, &questions[0]);
+        assert_true(some.stopped && !all.stopped);
+        assert_true(some.groups[0].considered > 0 && some.groups[0].considered <= all.groups[0].considered);
+        assert_true(some.groups[0].considered + some.groups[1].considered <
+                    all.groups[0].considered + all.groups[1].considered);
+        space_free(&some);
+        space_free(&all);
+}
+
+int main(void)
+{
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(searches_find_the_same),
+                cmocka_unit_test(a_stopped_search_has_what_it_found),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

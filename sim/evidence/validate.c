@@ -6,7 +6,7 @@
 #include "runtime/base/setting.h"
 
 #include "runtime/base/file.h"
-#include "sim/search/parts.h"
+#include "runtime/base/progress.h"
 #include "sim/evidence/verdict.h"
 #include "sim/world/named_machine.h"
 
@@ -91,7 +91,7 @@ struct validation {
         struct table tables[TABLES];
         int table_count;
         struct measured measured;
-        double last_line;
+        struct progress progress;
 };
 
 /* The tables asked for, or those that come with the program. */
@@ -115,20 +115,20 @@ static int read_tables(struct validation *v, struct rv_error_info *err)
         return 0;
 }
 
-static void tick(void *context)
+static bool tick(void *context)
 {
         struct validation *v = context;
         const struct jobs *jobs = &v->measured.jobs;
-        const bool terminal = isatty(STDERR_FILENO);
-        const double now = parts_clock();
+        char text[64];
         int done = 0;
         for (int i = 0; i < jobs->count; i++)
                 done += jobs->list[i].outcome.state != OUTCOME_PENDING;
-        if (now - v->last_line < (terminal ? 0.2 : 5) && !(terminal && done == jobs->count))
-                return;
-        v->last_line = now;
-        fprintf(stderr, "%s%d of %d runs predicted%s", terminal ? "\r\033[K" : "", done, jobs->count,
-                terminal && done < jobs->count ? "" : "\n");
+        snprintf(text, sizeof text, "%d of %d runs predicted", done, jobs->count);
+        if (done == jobs->count)
+                progress_end(&v->progress, text);
+        else
+                progress_show(&v->progress, (double)done / jobs->count, text);
+        return true;
 }
 
 /* A run that could not be predicted has kept nobody from seeing the others, but the work has failed. */
@@ -158,7 +158,8 @@ static int show(const struct validation *v, struct rv_error_info *err)
 
 static int validate(const struct settings *s, struct rv_error_info *err)
 {
-        struct validation v = {.settings = s, .last_line = parts_clock()};
+        struct validation v = {.settings = s};
+        progress_begin(&v.progress);
         int rc = read_tables(&v, err);
         if (rc == 0)
                 rc = measured_open(&v.measured, v.tables, v.table_count, &s->defaults, err);

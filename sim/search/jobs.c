@@ -151,16 +151,20 @@ static int take_ended(struct worker *workers, struct pollfd *polled, int count)
         return working;
 }
 
+/* What had not ended is as if it had not begun. */
 static void stop(struct worker *workers, int count)
 {
-        for (int i = 0; i < count; i++)
-                if (workers[i].job) {
-                        kill(workers[i].child.pid, SIGKILL);
-                        finish(&workers[i]);
-                }
+        for (int i = 0; i < count; i++) {
+                struct job *job = workers[i].job;
+                if (!job)
+                        continue;
+                kill(workers[i].child.pid, SIGKILL);
+                finish(&workers[i]);
+                job->outcome = (struct outcome){.state = OUTCOME_PENDING};
+        }
 }
 
-int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)(void *context),
+int jobs_run(struct jobs *jobs, int index, int shares, int at_once, bool (*tick)(void *context),
              void *context, struct rv_error_info *err)
 {
         assert(at_once > 0);
@@ -168,7 +172,8 @@ int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)
         struct pollfd *polled = calloc((size_t)at_once, sizeof *polled);
         int rc = workers && polled ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for %d processes", at_once);
         int next = index, working = 0;
-        while (rc == 0 && (next < jobs->count || working > 0)) {
+        bool on = true;
+        while (rc == 0 && on && (next < jobs->count || working > 0)) {
                 for (int i = 0; rc == 0 && i < at_once && next < jobs->count; i++)
                         if (!workers[i].job) {
                                 rc = start(&workers[i], &jobs->list[next], jobs, err);
@@ -176,7 +181,7 @@ int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)
                         }
                 if (rc == 0)
                         working = take_ended(workers, polled, at_once);
-                tick(context);
+                on = tick(context);
         }
         if (workers)
                 stop(workers, at_once);

@@ -47,10 +47,11 @@ int jobs_add(struct jobs *jobs, const struct candidate *const *candidates, int c
              struct rv_error_info *err);
 
 /* Predicts the jobs `index`, index + shares, ... in at most `at_once` (one or more) processes at a time, and
- * fills their outcomes. `tick` is called whenever some have ended, and at least about once a second. A
+ * fills their outcomes. `tick` is called whenever some have ended, and at least about once a second; when it
+ * returns false, nothing more is begun, and what is under way is given up: those jobs stay pending. A
  * prediction that fails, or a process that dies, is an outcome and no error; RV_ESYSTEM means that no process
  * could be started. */
-int jobs_run(struct jobs *jobs, int index, int shares, int at_once, void (*tick)(void *context),
+int jobs_run(struct jobs *jobs, int index, int shares, int at_once, bool (*tick)(void *context),
              void *context, struct rv_error_info *err);
 
 /* Says whether a smaller share of the kernels was measured for `a` than for `b`. */

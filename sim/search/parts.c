@@ -1,6 +1,7 @@
 #include "sim/search/parts.h"
 
 #include "runtime/base/file.h"
+#include "runtime/base/progress.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +10,6 @@
 
 /* Seconds between two writings, much less than any patience. */
 static const double BEAT_SECONDS = 2;
-
-double parts_clock(void)
-{
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static int number_of(const char *name, int otherwise)
 {
@@ -91,7 +85,7 @@ static void take_outcome(const char *path, const json_t *object, struct jobs *jo
 int parts_tell(struct parts *parts, const struct jobs *jobs, bool complete, struct rv_error_info *err)
 {
         char path[1000];
-        if (!complete && parts->beat > 0 && parts_clock() - parts->written < BEAT_SECONDS)
+        if (!complete && parts->beat > 0 && progress_clock() - parts->written < BEAT_SECONDS)
                 return 0;
         json_t *outcomes = json_array();
         for (int i = 0; i < jobs->count; i++)
@@ -104,7 +98,7 @@ int parts_tell(struct parts *parts, const struct jobs *jobs, bool complete, stru
         path_of(parts, parts->rank, path, sizeof path);
         int rc = file_write_json(path, document, err);
         json_decref(document);
-        parts->written = parts_clock();
+        parts->written = progress_clock();
         return rc;
 }
 
@@ -126,7 +120,7 @@ static void listen_to(const struct parts *parts, int rank, struct other *other, 
         int64_t beat = json_integer_value(json_object_get(document, "beat"));
         if (document && beat != other->beat) {
                 other->beat = beat;
-                other->seen = parts_clock();
+                other->seen = progress_clock();
         }
         if (json_is_true(json_object_get(document, "complete"))) {
                 const json_t *outcomes = json_object_get(document, "outcomes");
@@ -152,7 +146,7 @@ static int silent_rank(const struct parts *parts, const struct other *others)
 {
         bool all = true;
         for (int rank = 1; rank < parts->size; rank++) {
-                if (!others[rank].complete && parts_clock() - others[rank].seen > parts->patience)
+                if (!others[rank].complete && progress_clock() - others[rank].seen > parts->patience)
                         return rank;
                 all = all && others[rank].complete;
         }
@@ -166,7 +160,7 @@ int parts_gather(const struct parts *parts, struct jobs *jobs, struct rv_error_i
                 return rv_fail(err, RV_ESYSTEM, "no memory for %d ranks", parts->size);
         int silent;
         for (int rank = 1; rank < parts->size; rank++)
-                others[rank].seen = parts_clock();
+                others[rank].seen = progress_clock();
         for (;;) {
                 for (int rank = 1; rank < parts->size; rank++)
                         if (!others[rank].complete)

@@ -16,7 +16,7 @@ struct parts {
         char prefix[900];
         /* Seconds that the first rank waits for a sign of life. */
         double patience;
-        /* When this rank last wrote its file (parts_clock), and how often it did. */
+        /* When this rank last wrote its file (progress_clock), and how often it did. */
         double written;
         int64_t beat;
 };
@@ -35,8 +35,5 @@ int parts_tell(struct parts *parts, const struct jobs *jobs, bool complete, stru
 /* On the first rank: waits until all others are complete, takes their outcomes into `jobs` and removes the
  * files. Returns RV_ESYSTEM if a rank shows no sign of life for longer than the patience. */
 int parts_gather(const struct parts *parts, struct jobs *jobs, struct rv_error_info *err);
-
-/* Returns the seconds of a clock that only goes forward; its zero means nothing. */
-double parts_clock(void);
 
 #endif

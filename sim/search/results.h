@@ -5,9 +5,6 @@
 
 #include "sim/search/jobs.h"
 
-/* Characters that the caller has for `fixed`. */
-enum { RESULTS_FIXED = 4096 };
-
 struct results {
         const struct space *space;
         const struct space_groups *groups;

@@ -1,27 +1,22 @@
 /* `ranvier sweep`: the command line, and what follows from it. */
-#define _DEFAULT_SOURCE /* strsep */
 #include "sim/search/sweep.h"
 
 #include "runtime/base/command_line.h"
 #include "runtime/base/file.h"
 #include "runtime/base/parse.h"
+#include "runtime/base/progress.h"
 #include "runtime/base/setting.h"
-#include "runtime/plan/framework.h"
+#include "sim/search/ask.h"
 #include "sim/search/parts.h"
-#include "sim/world/named_machine.h"
-#include "sim/world/predict.h"
 #include "sim/search/results.h"
 #include "sim/search/search.h"
-#include "sim/world/simulate.h"
+#include "sim/world/predict.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /* ---- the command line ---- */
-
-/* Keys of the flags of one plan, by row. */
-enum { KEY_FLAGS = 0x600, MAX_FLAGS = 64, LARGEST_GRID = 1048576 };
 
 static const char documentation[] =
         "Finds the best plan for each number of devices, with and without offloading: weighs all, runs those "
@@ -35,80 +30,10 @@ static const char documentation[] =
         "  mpirun -n 8 ranvier sweep ... --csv sweep.csv\n";
 
 struct settings {
-        const char *model, *machine, *profile, *platform, *csv, *plot;
-        struct named_machine named; /* of --machine; profile and platform may point into it */
-        struct space space;
-        const char *plans;            /* NULL: not given */
-        const char *fixed[MAX_FLAGS]; /* by row: as given for all plans, or NULL */
-        bool recompute_given;
-        double tokens;
-        const char *tokens_text; /* as given; NULL: not */
-        int jobs, patience;      /* jobs: 0: not given */
-        bool fits_only;
-        struct framework framework; /* of --like */
+        struct ask ask;
+        const char *csv, *plot;
+        int patience;
 };
-
-static int parse_choice(const char *option, const char *text, const char *no, const char *yes,
-                        const char *both, enum space_choice *choice, struct rv_error_info *err)
-{
-        if (strcmp(text, no) == 0)
-                *choice = SPACE_NO;
-        else if (strcmp(text, yes) == 0)
-                *choice = SPACE_YES;
-        else if (strcmp(text, both) == 0)
-                *choice = SPACE_BOTH;
-        else
-                return rv_fail(err, RV_EINPUT, "%s: '%s' is not known; there are %s, %s and %s", option, text,
-                               no, yes, both);
-        return 0;
-}
-
-enum { BOTH_RECOMPUTATIONS = 1 << RECOMPUTE_NONE | 1 << RECOMPUTE_FULL };
-
-/* A list of recomputations, or both. */
-static int parse_recomputations(const char *text, unsigned *recomputations, struct rv_error_info *err)
-{
-        *recomputations = BOTH_RECOMPUTATIONS;
-        if (strcmp(text, "both") == 0)
-                return 0;
-        char *copy = strdup(text), *rest = copy;
-        int rc = copy ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for --recompute");
-        *recomputations = 0;
-        for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
-                int recompute = recompute_of_name(word);
-                if (recompute < 0)
-                        rc = rv_fail(
-                                err, RV_EINPUT,
-                                "--recompute: '%s' is not known; there are none, selective, full, layer, "
-                                "norms, swiglu, norms+swiglu, lists of them, and both (none,full)",
-                                word);
-                else if (*recomputations & 1u << recompute)
-                        rc = rv_fail(err, RV_EINPUT, "--recompute: %s is there twice", word);
-                else
-                        *recomputations |= 1u << recompute;
-        }
-        free(copy);
-        return rc;
-}
-
-static int parse_offload(void *at, const char *option, const char *text, struct rv_error_info *err)
-{
-        return parse_choice(option, text, "no", "yes", "both", at, err);
-}
-
-static int parse_offload_activations(void *at, const char *option, const char *text,
-                                     struct rv_error_info *err)
-{
-        return parse_choice(option, text, "no", "yes", "auto", at, err);
-}
-
-static int parse_recompute(void *settings, const char *option, const char *text, struct rv_error_info *err)
-{
-        struct settings *s = settings;
-        (void)option;
-        s->recompute_given = true;
-        return parse_recomputations(text, &s->space.recompute, err);
-}
 
 static int parse_simulate(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
@@ -128,57 +53,16 @@ static int parse_fold(void *at, const char *option, const char *text, struct rv_
         return fold_parse(option, text, at, err);
 }
 
-static int parse_tokens_of_all(void *settings, const char *option, const char *text,
-                               struct rv_error_info *err)
-{
-        struct settings *s = settings;
-        s->tokens_text = text;
-        return parse_tokens(option, text, &s->tokens, err);
-}
-
 #define AT(member) .offset = offsetof(struct settings, member)
 
 /* clang-format off */
 static const struct setting option_rows[] = {
-        {SETTING_HEADING, .help = "What is asked: MODEL is a preset's name or a Hugging Face style config.json"},
-        {SETTING_LIST, "gpus", .argument = "N,N,...", AT(space.gpus), .min = 1, .max = LARGEST_GRID,
-         .help = "Numbers of devices, such as 48,96,192 (required)"},
-        {SETTING_OWN, "offload", .argument = "WHICH", AT(space.offload), .parse = parse_offload,
-         .help = "Master parameters and moments in host memory: yes, no, or both, the default, which compares"},
-        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP},
-        {SETTING_TEXT, "profile", .argument = "PROFILE", AT(profile),
-         .help = "What kernels take: a file of ranvier calibrate, or a preset such as v100-datasheet (required, or "
-                 "--machine)"},
-        {SETTING_TEXT, "platform", .argument = "PLATFORM", AT(platform),
-         .help = "The cluster: a preset (summit), a platform JSON, or local (where the profile was measured) (required, or "
-                 "--machine)"},
-        {SETTING_HEADING, .help = "Plans to consider:"},
-        {SETTING_LIST, "micro-batch-size", .argument = "B,B,...", AT(space.micro_batch_sizes), .min = 1,
-         .max = LARGEST_GRID,
-         .help = "Sizes of micro-batches (default 1,2,4,8)"},
-        {SETTING_LIST, "pp", .argument = "P,P,...", AT(space.stages), .min = 1, .max = LARGEST_GRID,
-         .help = "Pipeline stages (default: all that divide N, up to the layers)"},
-        {SETTING_OWN, "recompute", .argument = "WHICH", .parse = parse_recompute,
-         .help = "Recomputations, such as none,selective,full,layer,norms+swiglu, or both: none,full, the default"},
-        {SETTING_OWN, "offload-activations", .argument = "WHICH", AT(space.offload_activations),
-         .parse = parse_offload_activations,
-         .help = "Stored activations in host memory: yes, no, or auto, the default: where a stage stores more than four "
-                 "micro-batches, and it wins"},
-        {SETTING_TEXT, "plans", .argument = "WHICH", AT(plans),
-         .help = "What the options below vary where they are not given: default; megatron: what Megatron-LM has; all: "
-                 "what could be the best (neither blocking messages nor --recompute layer)"},
-        {SETTING_HEADING, .help = "The same for all plans:"},
-        {SETTING_OWN, "tokens", .argument = "T", .parse = parse_tokens_of_all,
-         .help = "Tokens of the whole training, for its days (default 300B)"},
-        {SETTING_SET, "fits-only", AT(fits_only), .help = "Price by the profile's fits even what was measured"},
         {SETTING_HEADING, .help = "The work:"},
-        {SETTING_OWN, "simulate", .argument = "HOW", AT(space.simulate), .parse = parse_simulate,
+        {SETTING_OWN, "simulate", .argument = "HOW", AT(ask.space.simulate), .parse = parse_simulate,
          .help = "Which plans are simulated, for each number of devices with and without offloading: auto, the "
                  "default: the best on paper, and on until none that is left can beat the best one found; all; or the "
                  "K best on paper"},
-        {SETTING_INT, "jobs", .argument = "N", AT(jobs), .min = 1, .max = 4096,
-         .help = "Simulations at a time (default: the processor's cores)"},
-        {SETTING_OWN, "fold", .argument = "WHEN", AT(space.fold), .parse = parse_fold,
+        {SETTING_OWN, "fold", .argument = "WHEN", AT(ask.space.fold), .parse = parse_fold,
          .help = "Simulate one replica for all: auto, the default, where the platform makes them equal; on, off"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(csv), .help = "Write every simulated plan, a line each"},
         {SETTING_PATH, "plot", .argument = "PREFIX", AT(plot),
@@ -188,122 +72,20 @@ static const struct setting option_rows[] = {
         {.help = NULL},
 };
 /* clang-format on */
-enum { GROUP_ASKED = 1, GROUP_PLANS, GROUP_FIXED }; /* of these headings */
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
         struct settings *s = state->input;
         if (key == ARGP_KEY_INIT) {
-                state->child_inputs[0] = s;
+                state->child_inputs[0] = &s->ask;
                 return 0;
         }
-        if (key != ARGP_KEY_ARG)
-                return settings_take(option_rows, s, key, text, command_line_error(state));
-        if (s->model)
-                return ARGP_ERR_UNKNOWN;
-        s->model = text;
-        return 0;
-}
-
-/* What --plans says of choices that are not given. */
-static int take_preset(struct settings *s, struct rv_error_info *err)
-{
-        if (!s->plans || strcmp(s->plans, "default") == 0)
-                return 0;
-        if (!axes_preset(&s->space.axes, s->plans))
-                return rv_fail(err, RV_EINPUT,
-                               "--plans: '%.32s' is not known; there are default, megatron and all",
-                               s->plans);
-        if (!s->recompute_given)
-                s->space.recompute = BOTH_RECOMPUTATIONS | 1 << RECOMPUTE_SELECTIVE;
-        return 0;
-}
-
-/* Schedule and messages, where there is one of each: so that what does not go together is said at once. */
-static void take_single(const struct axes *axes, struct options *base)
-{
-        const struct flag_values *schedules = axes_values(axes, "schedule"), *p2p = axes_values(axes, "p2p");
-        if (schedules->count > 1 || p2p->count > 1 || schedules->values[0] == POLICY_INTERLEAVED)
-                return;
-        base->policy = (enum policy_id)schedules->values[0];
-        base->blocking = p2p->values[0];
-}
-
-/* Marks a flag whose values the sweep chooses, so that a framework's is not taken for it. */
-static void mark_given(struct options *base, const char *flag)
-{
-        int count;
-        base->given |= UINT64_C(1) << (flag_named(flag) - flags_all(&count));
-}
-
-/* The framework's flags are for whatever the sweep does not vary, where they go together with it: each
- * candidate gets its own (space.c), and the plan that all begin from its precision alone. */
-static int take_framework(struct settings *s, struct rv_error_info *err)
-{
-        static const char *const varied[] = {"recompute", "offload", "offload-activations"};
-        const struct flag *precision = flag_named("precision");
-        char text[FLAG_TEXT];
-        struct options like;
-        for (size_t i = 0; i < sizeof varied / sizeof *varied; i++)
-                mark_given(&s->space.base, varied[i]);
-        for (int i = 0; i < s->space.axes.count; i++) {
-                const struct axis *axis = &s->space.axes.axis[i];
-                if (axis->given || axis->list.count > 1)
-                        mark_given(&s->space.base, axis->flag->name);
-        }
-        like = s->space.base;
-        const int rc = framework_take(&s->framework, &like, err);
-        if (rc)
-                return rc;
-        s->space.base.framework = like.framework;
-        return like.precision_given
-                       ? flag_parse(precision, &s->space.base, flag_write(precision, &like, text), err)
-                       : 0;
-}
-
-/* Completes the plan that all candidates begin from, and checks it as one plan's flags are. */
-static int parse_base(struct settings *s, struct rv_error_info *err)
-{
-        struct options *base = &s->space.base;
-        base->model = s->model;
-        int rc = take_framework(s, err);
-        base->offload = s->space.offload == SPACE_YES; /* for its check against the precision */
-        if (rc == 0)
-                rc = machine_choose_precision(s->profile, base, err);
-        base->micro_batch_size = 1; /* which any batch can be divided into */
-        take_single(&s->space.axes, base);
-        if (rc == 0)
-                rc = options_resolve(base, 1, err);
-        return rc ? rc : axes_check_built(&s->space.axes, base, err);
-}
-
-/* What --machine says of profile, platform and --gpus. */
-static int take_machine(struct settings *s, struct rv_error_info *err)
-{
-        int rc = named_machine_take(&s->named, s->machine, &s->profile, &s->platform, err);
-        if (rc == 0 && !s->space.gpus.count && s->named.gpus)
-                s->space.gpus = (struct int_list){{s->named.gpus}, 1};
-        return rc;
+        return settings_take(option_rows, s, key, text, command_line_error(state));
 }
 
 static int check_settings(const struct settings *s, const struct parts *parts, struct rv_error_info *err)
 {
         char figures[2][1100];
-        if (!s->space.gpus.count)
-                return rv_fail(err, RV_EINPUT, "--gpus is missing: numbers of devices, such as 48,96,192");
-        if (!s->profile)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "--profile is missing: a file that ranvier calibrate wrote, or a preset such as "
-                        "v100-datasheet; or name it and the platform by --machine");
-        if (!s->platform)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "--platform is missing: local, a preset such as summit, or a file; or name it and "
-                        "the profile by --machine");
-        for (int i = 0; i < s->space.gpus.count; i++)
-                if (named_machine_check(&s->named, s->space.gpus.values[i], err))
-                        return err->code;
         if (parts->size > 1 && !s->csv)
                 return rv_fail(
                         err, RV_EINPUT,
@@ -315,9 +97,9 @@ static int check_settings(const struct settings *s, const struct parts *parts, s
                 return rv_fail(err, RV_EINPUT, "--csv: a name of more than 800 characters");
         snprintf(figures[0], sizeof figures[0], "%s-throughput.png", s->plot ? s->plot : "");
         snprintf(figures[1], sizeof figures[1], "%s-memory.png", s->plot ? s->plot : "");
-        const struct file_use uses[] = {{"MODEL", s->model, false},
-                                        {"--profile", s->profile, false},
-                                        {"--platform", s->platform, false},
+        const struct file_use uses[] = {{"MODEL", s->ask.model, false},
+                                        {"--profile", s->ask.profile, false},
+                                        {"--platform", s->ask.platform, false},
                                         {"--csv", s->csv, true},
                                         {"--plot", s->plot ? figures[0] : NULL, true},
                                         {"--plot", s->plot ? figures[1] : NULL, true}};
@@ -331,7 +113,7 @@ struct sweep {
         struct parts parts;
         struct space_groups groups;
         struct jobs jobs;
-        double started, last_line;
+        struct progress progress;
         int begin;       /* where the jobs begin that are shared among the ranks, or those that came last */
         int done, share; /* jobs of this rank from there on: ended, and in all */
         struct rv_error_info *err;
@@ -365,32 +147,29 @@ static int check_groups(const struct sweep *s, struct rv_error_info *err)
                        none->nearest.sentence);
 }
 
-/* A bar on a terminal, else a line every so often. */
 static void print_progress(struct sweep *s)
 {
-        bool terminal = isatty(STDERR_FILENO), last = s->done == s->share;
-        double now = parts_clock(), done = 0, all = 0;
-        if (!last && now - s->last_line < (terminal ? 0.2 : 5))
-                return;
-        s->last_line = now;
+        char text[64];
+        double done = 0, all = 0;
+        snprintf(text, sizeof text, "%d of %d plans simulated", s->begin + s->done, s->begin + s->share);
         for (int i = s->begin + s->parts.rank; i < s->jobs.count; i += s->parts.size) {
                 all += s->jobs.list[i].cost;
                 done += s->jobs.list[i].outcome.state == OUTCOME_PENDING ? 0 : s->jobs.list[i].cost;
         }
-        if (terminal) {
-                char bar[25] = "........................";
-                memset(bar, '#', (size_t)(24 * done / all));
-                fprintf(stderr, "\r\033[K[%s] ", bar);
-        }
-        fprintf(stderr, "%d of %d plans simulated", s->begin + s->done, s->begin + s->share);
-        if (!last && done > 0) {
-                int left = (int)((now - s->started) * (all - done) / done);
-                fprintf(stderr, "   %d:%02d left", left / 60, left % 60);
-        }
-        fputs(terminal && !last ? "" : "\n", stderr);
+        if (s->done == s->share)
+                progress_end(&s->progress, text);
+        else
+                progress_show(&s->progress, done / all, text);
 }
 
-static void tick(void *context)
+/* Of the plans of one number of devices. */
+static bool show_weighing(void *context, double share)
+{
+        progress_show(context, share, "weighing plans");
+        return true;
+}
+
+static bool tick(void *context)
 {
         struct sweep *s = context;
         int done = 0;
@@ -400,22 +179,20 @@ static void tick(void *context)
         s->done = done;
         if (s->parts.rank > 0 && s->rc == 0)
                 s->rc = parts_tell(&s->parts, &s->jobs, false, s->err);
-        else if (s->parts.rank == 0 && (news || isatty(STDERR_FILENO)))
+        else if (s->parts.rank == 0 && (news || s->done < s->share))
                 print_progress(s);
+        return true;
 }
 
 /* What this rank has to do of the jobs from `begin` on. Unbound ranks of a host share its cores. */
 static int run_share(struct sweep *s, struct rv_error_info *err)
 {
-        int cores = jobs_cores();
-        bool bound = cores < sysconf(_SC_NPROCESSORS_ONLN);
-        int at_once = s->settings->jobs ? s->settings->jobs : bound ? cores : cores / s->parts.local_size;
-        s->started = parts_clock();
+        progress_begin(&s->progress);
         s->share = (s->jobs.count - s->begin - s->parts.rank + s->parts.size - 1) / s->parts.size;
         s->done = 0;
         s->err = err;
-        int rc = jobs_run(&s->jobs, s->begin + s->parts.rank, s->parts.size, at_once > 0 ? at_once : 1, tick,
-                          s, err);
+        const int rc = jobs_run(&s->jobs, s->begin + s->parts.rank, s->parts.size,
+                                ask_processes(&s->settings->ask, s->parts.local_size), tick, s, err);
         return rc ? rc : s->rc;
 }
 
@@ -426,7 +203,7 @@ static int list_next(struct sweep *s, struct rv_error_info *err)
         int listed = 0;
         s->begin = s->jobs.count;
         for (int i = 0; i < s->groups.count; i++) {
-                const int found = search_next(&s->settings->space, &s->groups.groups[i], &s->jobs,
+                const int found = search_next(&s->settings->ask.space, &s->groups.groups[i], &s->jobs,
                                               FIRST * s->parts.size, err);
                 if (found < 0)
                         return found;
@@ -439,7 +216,6 @@ static int list_next(struct sweep *s, struct rv_error_info *err)
 static int search(struct sweep *s, struct rv_error_info *err)
 {
         int rc = list_next(s, err);
-        s->last_line = parts_clock();
         if (rc > 0)
                 rc = run_share(s, err);
         if (rc == 0 && s->parts.rank > 0)
@@ -471,34 +247,18 @@ static int plot(const struct results *results, const struct settings *s, struct 
         return rc;
 }
 
-/* What holds for all plans, as `ranvier simulate` takes it. */
-static void write_fixed(const struct settings *s, char *text, size_t text_size)
-{
-        int count;
-        const struct flag *flags = flags_all(&count);
-        text[0] = 0;
-        for (int i = 0; i < count; i++)
-                if (s->fixed[i])
-                        snprintf(text + strlen(text), text_size - strlen(text), " --%s %s", flags[i].name,
-                                 s->fixed[i]);
-        if (s->fits_only)
-                snprintf(text + strlen(text), text_size - strlen(text), " --fits-only");
-        if (s->tokens_text)
-                snprintf(text + strlen(text), text_size - strlen(text), " --tokens %s", s->tokens_text);
-}
-
 /* A failed simulation does not keep what the others found from being shown; but the command has failed. */
 static int show(const struct sweep *s, struct rv_error_info *err)
 {
         const struct settings *given = s->settings;
-        char fixed[RESULTS_FIXED];
-        write_fixed(given, fixed, sizeof fixed);
-        const struct results results = {.space = &given->space,
+        char fixed[ASK_FIXED];
+        ask_write_fixed(&given->ask, fixed);
+        const struct results results = {.space = &given->ask.space,
                                         .groups = &s->groups,
                                         .jobs = &s->jobs,
-                                        .profile = given->profile,
-                                        .platform = given->platform,
-                                        .preset = given->plans != NULL,
+                                        .profile = given->ask.profile,
+                                        .platform = given->ask.platform,
+                                        .preset = given->ask.plans != NULL,
                                         .fixed = fixed};
         int failures = results_say_failures(&results, stderr);
         bool any = failures < s->jobs.count;
@@ -516,9 +276,15 @@ static int sweep(const struct settings *settings, const struct parts *parts, str
         struct sweep s = {.settings = settings, .parts = *parts};
         if (parts->size > 1)
                 parts_share(&s.parts, settings->csv, settings->patience);
-        int rc = space_explore(&s.groups, &settings->space, settings->profile, settings->platform,
-                               settings->fits_only, err);
-        s.jobs.tokens = report_tokens(settings->tokens);
+        const struct ask *ask = &settings->ask;
+        struct space space = ask->space;
+        space.workers = parts->size > 1 ? 1 : ask_processes(ask, 1);
+        space.tick = parts->rank == 0 ? show_weighing : NULL;
+        space.context = &s.progress;
+        progress_begin(&s.progress);
+        int rc = space_explore(&s.groups, &space, ask->profile, ask->platform, ask->fits_only, err);
+        progress_end(&s.progress, NULL);
+        s.jobs.tokens = report_tokens(ask->tokens);
         if (rc == 0)
                 rc = check_groups(&s, err);
         if (rc == 0)
@@ -530,70 +296,29 @@ static int sweep(const struct settings *settings, const struct parts *parts, str
         return rc;
 }
 
-/* The flags of one plan: of those that a sweep varies a list, of others a value for all. */
-static error_t parse_flag(int key, char *text, struct argp_state *state)
-{
-        struct settings *s = state->input;
-        int count;
-        const struct flag *flag = flags_all(&count) + (key - KEY_FLAGS);
-        if (key < KEY_FLAGS || key >= KEY_FLAGS + count)
-                return ARGP_ERR_UNKNOWN;
-        struct rv_error_info *err = command_line_error(state);
-        if (flag->sweep == SWEEP_LIST)
-                return axis_parse(axes_named(&s->space.axes, flag->name), text, err) ? EINVAL : 0;
-        s->fixed[key - KEY_FLAGS] = text;
-        return flag_parse(flag, &s->space.base, text, err) ? EINVAL : 0;
-}
-
-/* Their rows, in the groups of what is varied and of what is the same for all. */
-static void add_flags(struct argp_option *rows)
-{
-        int count;
-        const struct flag *flags = flags_all(&count);
-        for (int i = 0; i < count; i++) {
-                const struct flag *flag = &flags[i];
-                if (flag->sweep == SWEEP_LIST)
-                        *rows++ = (struct argp_option){flag->name, KEY_FLAGS + i,    flag->axis->argument,
-                                                       0,          flag->axis->help, GROUP_PLANS};
-                else if (flag->sweep == SWEEP_FIXED)
-                        *rows++ = (struct argp_option){flag->name, KEY_FLAGS + i, flag->argument,
-                                                       0,          flag->help,    GROUP_FIXED};
-        }
-}
-
 int sweep_main(int argc, char **argv)
 {
-        struct argp_option flags[MAX_FLAGS + 1] = {{0}}, options[SETTINGS + 1];
-        add_flags(flags);
-        settings_options(option_rows, options, GROUP_ASKED);
-        const struct argp of_a_plan = {.options = flags, .parser = parse_flag};
-        const struct argp_child children[] = {{&of_a_plan, 0, NULL, 0}, {0}};
-        const struct argp argp = {options, parse_option, "MODEL", documentation, children, NULL, NULL};
-        struct settings s = {.patience = 120,
-                             .space = {.offload = SPACE_BOTH,
-
-                                       .recompute = BOTH_RECOMPUTATIONS,
-                                       .offload_activations = SPACE_BOTH,
-                                       .simulate = SPACE_AUTO,
-                                       .micro_batch_sizes = {{1, 2, 4, 8}, 4}}};
-        options_init(&s.space.base);
-        axes_init(&s.space.axes);
+        struct argp_option options[SETTINGS + 1];
+        settings_options(option_rows, options, ASK_GROUPS + 1);
+        const struct argp_child children[] = {{ask_argp(), 0, NULL, 0}, {0}};
+        const struct argp argp = {options, parse_option, NULL, documentation, children, NULL, NULL};
+        struct settings s = {.patience = 120};
+        ask_init(&s.ask);
         struct rv_error_info err = {.code = RV_OK};
         struct parts parts = parts_find();
         int rc = command_line_parse(&argp, argc, argv, &s, parts.rank > 0, &err);
         if (rc == COMMAND_LINE_DONE)
                 return 0;
         if (rc == 0)
-                rc = take_machine(&s, &err);
+                rc = ask_machine(&s.ask, &err);
         if (rc == 0)
                 rc = check_settings(&s, &parts, &err);
         if (rc == 0)
-                rc = take_preset(&s, &err);
-        if (rc == 0)
-                rc = parse_base(&s, &err);
-        const char *warning = rc == 0 && parts.rank == 0 ? gpt_warning(&s.space.base.gpt) : NULL;
+                rc = ask_resolve(&s.ask, &err);
+        const struct gpt *gpt = &s.ask.space.base.gpt;
+        const char *warning = rc == 0 && parts.rank == 0 ? gpt_warning(gpt) : NULL;
         if (warning)
-                fprintf(stderr, "ranvier sweep: warning: %s: %s\n", s.space.base.gpt.name, warning);
+                fprintf(stderr, "ranvier sweep: warning: %s: %s\n", gpt->name, warning);
         bool sound = rc == 0; /* what is wrong with the input, every rank finds; what breaks later, one */
         if (rc == 0)
                 rc = sweep(&s, &parts, &err);
@@ -601,6 +326,6 @@ int sweep_main(int argc, char **argv)
                 rc = file_check_printed(&err);
         if (rc && (parts.rank == 0 || (sound && err.code == RV_ESYSTEM)))
                 fprintf(stderr, "ranvier sweep: %s\n", err.sentence);
-        framework_free(&s.framework);
+        ask_free(&s.ask);
         return rc ? rv_exit_status(&err) : 0;
 }

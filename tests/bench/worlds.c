@@ -30,9 +30,10 @@ static int by_error(const void *left, const void *right)
         return (fabs(a->error) > fabs(b->error)) - (fabs(a->error) < fabs(b->error));
 }
 
-static void silent(void *context)
+static bool silent(void *context)
 {
         (void)context;
+        return true;
 }
 
 /* Of a sorted list, those that contend or not. */

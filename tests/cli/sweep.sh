@@ -232,7 +232,7 @@ grep -qE '^[0-9]+ combinations of what was asked for are no plans, or have no pr
 result "what is no plan is counted with the reason"
 schedules=$("$ranvier" simulate --schedule none 2>&1 | sed 's/.*there are //; s/,//g')
 others=$(echo "$schedules" | tr ' ' '\n' | grep -vx -e 1f1b -e interleaved | paste -sd,)
-grep -q "^not tried: --schedule $others, --zero 1,2,3, --order replicas; --plans all tries" "$folder/seven"
+grep -q "^not tried: --schedule $others, --zero 1,2,3, --order replicas, --overlap-allreduce yes; --plans all tries" "$folder/seven"
 result "what was not tried is said, and how to try it"
 python3 - "$folder/seven.csv" <<'END'
 import csv, sys

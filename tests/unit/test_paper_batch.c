@@ -17,9 +17,10 @@
 
 enum { SEED = 20261122, PLANS = 80 };
 
-static void nothing(void *context)
+static bool nothing(void *context)
 {
         (void)context;
+        return true;
 }
 
 static int ascending(const void *left, const void *right)

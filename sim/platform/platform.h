@@ -164,6 +164,9 @@ struct platform {
          * if that has a limit too, the memory of its socket, which both directions and all GPUs of the socket
          * share. */
         int sockets;
+        /* What a node draws at most, and where that is from; 0: it is not known. */
+        double node_watts;
+        char node_power_source[192];
         /* Between a socket's memory and one of its GPUs, in either direction. */
         double host_link_bytes_per_second, host_link_seconds;
         /* Of a socket's memory, for copies in both directions together; 0 means that it never limits. */

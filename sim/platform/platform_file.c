@@ -11,7 +11,7 @@
 /* A bandwidth must be more than nothing: a byte a second is the least that makes sense. */
 static const double MIN_RATE = 1e-9;
 
-enum dimension { COUNT, BYTES, SECONDS, RATE, FLOP_RATE, SECONDS_PER_BYTE, RATIO };
+enum dimension { COUNT, BYTES, SECONDS, RATE, FLOP_RATE, SECONDS_PER_BYTE, RATIO, POWER };
 
 static const struct unit {
         const char *name;
@@ -21,11 +21,12 @@ static const struct unit {
         {"count", COUNT, 1},          {"B", BYTES, 1},           {"GB", BYTES, 1e9},
         {"GiB", BYTES, 1073741824.0}, {"s", SECONDS, 1},         {"us", SECONDS, 1e-6},
         {"GB/s", RATE, 1e9},          {"Gbit/s", RATE, 1e9 / 8}, {"Tflop/s", FLOP_RATE, 1e12},
-        {"s/B", SECONDS_PER_BYTE, 1}, {"ratio", RATIO, 1},
+        {"s/B", SECONDS_PER_BYTE, 1}, {"ratio", RATIO, 1},       {"W", POWER, 1},
+        {"kW", POWER, 1e3},
 };
 static const char *const unit_lists[] = {
         [COUNT] = "count",       [BYTES] = "B, GB or GiB",   [SECONDS] = "s or us", [RATE] = "GB/s or Gbit/s",
-        [FLOP_RATE] = "Tflop/s", [SECONDS_PER_BYTE] = "s/B", [RATIO] = "ratio",
+        [FLOP_RATE] = "Tflop/s", [SECONDS_PER_BYTE] = "s/B", [RATIO] = "ratio",     [POWER] = "W or kW",
 };
 
 /* No machine has more, and sums and products of less are far from where numbers end. */
@@ -40,6 +41,7 @@ static const struct {
         [FLOP_RATE] = {1e21, "1e9 Tflop/s"},
         [SECONDS_PER_BYTE] = {1, "1 s/B"},
         [RATIO] = {1, "1"},
+        [POWER] = {1e9, "1e6 kW"},
 };
 
 /* An object of the file that is being read. */
@@ -549,6 +551,7 @@ static int read_node(const struct reading *r, struct platform *p, bool differs)
                 {"reduce", SECONDS_PER_BYTE, 0, differs || nccl, &p->reduce_seconds_per_byte},
                 {"collective_step_latency", SECONDS, 0, differs || nccl, &p->collective_latency_seconds},
                 {"collective_segments", COUNT, 1, true, &counts[2]},
+                {"node_power", POWER, 1, true, &p->node_watts},
         };
         int rc = read_figures(r, figures, sizeof figures / sizeof *figures);
         if (rc == 0)
@@ -557,6 +560,10 @@ static int read_node(const struct reading *r, struct platform *p, bool differs)
                 return rc;
         p->gpu_memory_bytes = (int64_t)memory;
         p->host_memory_bytes = (int64_t)host_memory;
+        const char *power =
+                json_string_value(json_object_get(json_object_get(r->object, "node_power"), "source"));
+        if (power)
+                snprintf(p->node_power_source, sizeof p->node_power_source, "%s", power);
         if (only_pcie) {
                 p->gpu_link_is_pcie = true;
                 p->gpu_link_bytes_per_second = p->pcie_bytes_per_second;
@@ -572,14 +579,14 @@ static int read_nodes(const struct reading *r, struct platform *p, bool optional
         return rc || nodes == 0 ? rc : check_count(r, "nodes", nodes, &p->nodes);
 }
 
-static const char *const node_keys[] = {"gpu", "nodes", "gpus_per_node", "gpu_memory", "gpu_peak", "gpu_link",
-                                        "gpu_link_latency", "pcie", "nic", "nic_latency", "rails",
-                                        "host_link", "host_link_latency", "sockets", "socket_link",
-                                        "socket_link_latency", "host_memory", "host_memory_bandwidth",
-                                        "reduce", "collective_step_latency", "collective_segments",
-                                        /* of the document, not of a group: */
-                                        "ranvier", "kind", "name", "fabric", "collectives", "groups",
-                                        "source", "like", "expandable", "measured_collectives"};
+static const char *const node_keys[] = {
+        "gpu", "nodes", "gpus_per_node", "gpu_memory", "gpu_peak", "gpu_link", "gpu_link_latency", "pcie",
+        "nic", "nic_latency", "rails", "host_link", "host_link_latency", "sockets", "socket_link",
+        "socket_link_latency", "host_memory", "host_memory_bandwidth", "reduce", "collective_step_latency",
+        "collective_segments", "node_power",
+        /* of the document, not of a group: */
+        "ranvier", "kind", "name", "fabric", "collectives", "groups", "source", "like", "expandable",
+        "measured_collectives"};
 enum { NODE_KEYS = sizeof node_keys / sizeof *node_keys, GROUP_KEYS = NODE_KEYS - 10 };
 
 static int read_group(const struct reading *document, const json_t *object, struct platform *group)

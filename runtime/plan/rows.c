@@ -702,13 +702,6 @@ static const struct flag flags[] = {
          CONFLICTS({{{"offload", IS, true}, {"precision", IS, DTYPE_FP32}}, .code = RV_EPLAN,
                     .sentence = "--offload needs --precision mixed or bf16: in fp32 the parameters on the device are "
                                 "the master parameters"})},
-        {.name = "offload-parameters", .scope = FLAG_OF_MANY, AT(STORE_BOOL, offload_parameters), .report = REPORT_IF_SET,
-         .help = "With --zero 3: keep a replica's shares of weights in host memory; each is fetched before its layer is gathered, "
-                 "and written back when it has been updated. Master parameters and moments stay, unless --offload is given too",
-         LIST(.argument = "WHICH", .help = "With --zero 3: shares of weights in host memory: no, yes, or no,yes (default no)",
-              .all = VALUES(0), .megatron = VALUES(0), .matters = gathers_units, .label = "parameters offloaded"),
-         CONFLICTS({{{"offload-parameters", IS, true}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
-                    .sentence = "--offload-parameters is for --zero 3, which gathers layers from what it keeps", .unpaired = true})},
         {.name = "offload-activations", .scope = FLAG_OF_MANY, AT(STORE_BOOL, offload_activations),
          .propose = propose_offload_activations,
          .help = "Keep stored activations in host memory between forward and backward; a stage that stores at most "
@@ -881,6 +874,13 @@ static const struct flag flags[] = {
          CONFLICTS({{{"gather-each", IS, GATHER_EACH_BATCH}, {"zero", BELOW, 2}}, .code = RV_EPLAN,
                     .sentence = "{gather-each} is for --zero 2 and 3, which reduce or gather layers",
                     .unpaired = true})},
+        {.name = "offload-parameters", .scope = FLAG_OF_MANY, AT(STORE_BOOL, offload_parameters), .report = REPORT_IF_SET,
+         .help = "With --zero 3: keep a replica's shares of weights in host memory; each is fetched before its layer is gathered, "
+                 "and written back when it has been updated. Master parameters and moments stay, unless --offload is given too",
+         LIST(.argument = "WHICH", .help = "With --zero 3: shares of weights in host memory: no, yes, or no,yes (default no)",
+              .all = VALUES(0), .megatron = VALUES(0), .matters = gathers_units, .label = "parameters offloaded"),
+         CONFLICTS({{{"offload-parameters", IS, true}, {"zero", IS_NOT, 3}}, .code = RV_EPLAN,
+                    .sentence = "--offload-parameters is for --zero 3, which gathers layers from what it keeps", .unpaired = true})},
         {.name = "order", .argument = "WHICH", .scope = FLAG_OF_MANY, AT(STORE_INT, order), .names = orders,
          .help = "Which ranks are neighbours, after the shards of a stage: stages of a pipeline (default), or "
                  "replicas of a stage",

@@ -185,6 +185,7 @@ void ask_init(struct ask *s)
                                     .recompute = BOTH_RECOMPUTATIONS,
                                     .offload_activations = SPACE_BOTH,
                                     .simulate = SPACE_AUTO,
+                                    .margin = 0.05,
                                     .micro_batch_sizes = {{1, 2, 4, 8}, 4}}};
         options_init(&s->space.base);
         axes_init(&s->space.axes);
@@ -278,20 +279,80 @@ int ask_resolve(struct ask *s, struct rv_error_info *err)
         return rc ? rc : axes_check_built(&s->space.axes, base, err);
 }
 
-void ask_write_fixed(const struct ask *s, char text[ASK_FIXED])
+/* A file's name as a shell takes it. */
+static void print_word(const char *word, FILE *out)
 {
-        const size_t text_size = ASK_FIXED;
+        const bool plain =
+                word[0] && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                             "./_-+,=@%:")] == 0;
+        if (plain) {
+                fputs(word, out);
+                return;
+        }
+        putc('\'', out);
+        for (; *word; word++)
+                if (*word == '\'')
+                        fputs("'\\''", out);
+                else
+                        putc(*word, out);
+        putc('\'', out);
+}
+
+int ask_fix(struct ask *s, const char *name, const char *value, struct rv_error_info *err)
+{
+        int count;
+        const struct flag *flag = flag_named(name);
+        s->fixed[flag - flags_all(&count)] = value;
+        return flag_parse(flag, &s->space.base, value, err);
+}
+
+/* What holds for all plans. */
+static void print_fixed(const struct ask *s, FILE *out)
+{
         int count;
         const struct flag *flags = flags_all(&count);
-        text[0] = 0;
         for (int i = 0; i < count; i++)
-                if (s->fixed[i])
-                        snprintf(text + strlen(text), text_size - strlen(text), " --%s %s", flags[i].name,
-                                 s->fixed[i]);
+                if (s->fixed[i]) {
+                        fprintf(out, " --%s ", flags[i].name);
+                        print_word(s->fixed[i], out);
+                }
         if (s->fits_only)
-                snprintf(text + strlen(text), text_size - strlen(text), " --fits-only");
+                fputs(" --fits-only", out);
         if (s->tokens_text)
-                snprintf(text + strlen(text), text_size - strlen(text), " --tokens %s", s->tokens_text);
+                fprintf(out, " --tokens %s", s->tokens_text);
+}
+
+/* The machine by its name, as far as it was asked for by it. */
+static void print_machine(const struct ask *s, FILE *out)
+{
+        const bool profile = s->profile != s->named.profile, platform = s->platform != s->named.platform;
+        if (s->machine && (!profile || !platform)) {
+                fputs(" --machine ", out);
+                print_word(s->machine, out);
+        }
+        if (profile) {
+                fputs(" --profile ", out);
+                print_word(s->profile, out);
+        }
+        if (platform) {
+                fputs(" --platform ", out);
+                print_word(s->platform, out);
+        }
+}
+
+void ask_print_command(const struct ask *s, const struct options *o, FILE *out)
+{
+        fputs("ranvier simulate ", out);
+        print_word(o->model, out);
+        print_machine(s, out);
+        fprintf(out, " --gpus %d", (int)options_ranks(o));
+        print_fixed(s, out);
+        fprintf(out, " --pp %d --dp %d --micro-batch-size %d", o->pp, o->dp, o->micro_batch_size);
+        axes_write(o, out);
+        if (o->recompute)
+                fprintf(out, " --recompute %s", recompute_name(o->recompute));
+        fprintf(out, "%s%s\n", o->offload ? " --offload" : "",
+                o->offload_activations ? " --offload-activations" : "");
 }
 
 /* ---- the machine ---- */

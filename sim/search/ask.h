@@ -49,9 +49,11 @@ int ask_machine(struct ask *ask, struct rv_error_info *err);
  * candidates begin from. */
 int ask_resolve(struct ask *ask, struct rv_error_info *err);
 
-/* Writes what holds for all plans, as `ranvier simulate` takes it, each option after a blank. */
-enum { ASK_FIXED = 4096 };
-void ask_write_fixed(const struct ask *ask, char text[ASK_FIXED]);
+/* Sets a flag for all plans, as if the command line had given it this value, which must stay where it is. */
+int ask_fix(struct ask *ask, const char *flag, const char *value, struct rv_error_info *err);
+
+/* Prints the command that simulates one of the plans, as a line. */
+void ask_print_command(const struct ask *ask, const struct options *plan, FILE *out);
 
 /* Returns how many processes may work at once, at least 1, where `local` ranks of mpirun share this host. */
 int ask_processes(const struct ask *ask, int local);

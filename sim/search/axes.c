@@ -98,14 +98,39 @@ int axes_check_built(const struct axes *axes, const struct options *base, struct
         return 0;
 }
 
-bool axes_next(const struct axes *axes, int place[AXES])
+bool axes_next(const struct axes *axes, int place[AXES], int at)
 {
-        for (int axis = axes->count - 1; axis >= 0; axis--) {
+        for (int axis = at + 1; axis < axes->count; axis++)
+                place[axis] = 0;
+        for (int axis = at; axis >= 0; axis--) {
                 if (++place[axis] < axes->axis[axis].list.count)
                         return true;
                 place[axis] = 0;
         }
         return false;
+}
+
+int64_t axes_index(const struct axes *axes, const int place[AXES])
+{
+        int64_t index = 0;
+        for (int axis = 0; axis < axes->count; axis++)
+                index = index * axes->axis[axis].list.count + place[axis];
+        return index;
+}
+
+int64_t axes_combinations(const struct axes *axes)
+{
+        int64_t combinations = 1;
+        for (int axis = 0; axis < axes->count; axis++)
+                combinations *= axes->axis[axis].list.count;
+        return combinations;
+}
+
+int axes_of_grid(const struct axes *axes)
+{
+        const struct axis *tp = axes_named((struct axes *)axes, "tp"),
+                          *cp = axes_named((struct axes *)axes, "cp");
+        return (int)((tp > cp ? tp : cp) - axes->axis);
 }
 
 /* Whether another value of the axis of `flag` would do. */
@@ -122,30 +147,38 @@ static bool has_another(const struct axes *axes, const struct flag *flag,
         return false;
 }
 
-/* Values that are not for each other, each of which is tried with another value of the other's list. */
-static bool is_unpaired(const struct axes *axes, const struct flag_conflict *conflict,
-                        const struct options *o)
+/* Of values that are not for each other, each of which is tried with another value of the other's list, the
+ * last axis; else AXES_WORTH. */
+static int find_unpaired(const struct axes *axes, const struct flag_conflict *conflict,
+                         const struct options *o)
 {
+        int last = AXES_WORTH;
         if (!conflict->unpaired || !flag_conflicts(conflict, o))
-                return false;
-        for (int i = 0; i < FLAG_CONDITIONS && conflict->when[i].flag; i++)
-                if (!has_another(axes, flag_named(conflict->when[i].flag), conflict, o))
-                        return false;
-        return true;
+                return AXES_WORTH;
+        for (int i = 0; i < FLAG_CONDITIONS && conflict->when[i].flag; i++) {
+                const struct flag *flag = flag_named(conflict->when[i].flag);
+                if (!has_another(axes, flag, conflict, o))
+                        return AXES_WORTH;
+                for (int axis = last + 1; axis < axes->count; axis++)
+                        last = axes->axis[axis].flag == flag ? axis : last;
+        }
+        return conflict->also ? axes->count - 1 : last;
 }
 
-bool axes_differ(const struct axes *axes, const int place[AXES], const struct options *o)
+int axes_needless(const struct axes *axes, const int place[AXES], const struct options *o)
 {
         for (int i = 0; i < axes->count; i++) {
                 bool (*matters)(const struct options *) = axes->axis[i].flag->axis->matters;
                 if (place[i] && matters && !matters(o))
-                        return false;
+                        return i;
         }
         for (int i = 0; i < axes->count; i++)
-                for (const struct flag_conflict *c = axes->axis[i].flag->conflicts; c && c->sentence; c++)
-                        if (is_unpaired(axes, c, o))
-                                return false;
-        return true;
+                for (const struct flag_conflict *c = axes->axis[i].flag->conflicts; c && c->sentence; c++) {
+                        const int at = find_unpaired(axes, c, o);
+                        if (at != AXES_WORTH)
+                                return at;
+                }
+        return AXES_WORTH;
 }
 
 /* ---- presets ---- */

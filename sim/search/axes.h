@@ -36,15 +36,24 @@ int axis_parse(struct axis *axis, const char *text, struct rv_error_info *err);
  * but for the axes. */
 int axes_check_built(const struct axes *axes, const struct options *base, struct rv_error_info *err);
 
-/* Moves `place`, the index of a value for each axis, to the next combination. It begins as zeros. Returns
- * false after the last one; `place` is zeros again then. */
-bool axes_next(const struct axes *axes, int place[AXES]);
+/* Moves `place`, the index of a value for each axis, to the next combination that differs on axis `at` or an
+ * earlier one; the last axis gives every combination. It begins as zeros. Returns false after the last one;
+ * `place` is zeros again then. */
+bool axes_next(const struct axes *axes, int place[AXES], int at);
 
-/* Says whether a combination, which is set in `options` (axes_set), is worth a look on their grid. Where an
- * axis makes no difference (schedules with one stage, ZeRO with one replica), the first of its values stands
- * for all. What one value has no use for (virtual stages but for the interleaved schedule) is not combined
- * with it, if the lists have something else for both. */
-bool axes_differ(const struct axes *axes, const int place[AXES], const struct options *options);
+/* Returns which of all combinations, counted from 0, a place is, and how many there are. */
+int64_t axes_index(const struct axes *axes, const int place[AXES]);
+int64_t axes_combinations(const struct axes *axes);
+
+/* Returns AXES_WORTH if a combination, which is set in `options` (axes_set), is worth a look on their grid,
+ * else the axis at which to move on. Where an axis makes no difference (schedules with one stage, ZeRO with
+ * one replica), the first of its values stands for all. What one value has no use for (virtual stages but for
+ * the interleaved schedule) is not combined with it, if the lists have something else for both. */
+enum { AXES_WORTH = -1 };
+int axes_needless(const struct axes *axes, const int place[AXES], const struct options *options);
+
+/* Returns the last axis that the number of ranks depends on. */
+int axes_of_grid(const struct axes *axes);
 
 /* Sets the values of a combination in `options`. */
 void axes_set(struct options *options, const struct axes *axes, const int place[AXES]);

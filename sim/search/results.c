@@ -56,7 +56,7 @@ int results_say_failures(const struct results *r, FILE *stream)
                         continue;
                 failures++;
                 char how[RESULTS_HOW];
-                axes_describe(&r->space->axes, o, how, sizeof how);
+                axes_describe(&r->ask->space.axes, o, how, sizeof how);
                 fprintf(stream, "ranvier sweep: pp %d x dp %d%s%s%s, micro-batch %d%s%s%s failed: %s\n",
                         o->pp, o->dp, how[0] ? ", " : "", how, o->offload ? " offloaded" : "",
                         o->micro_batch_size, o->recompute ? ", recompute " : "",
@@ -92,7 +92,7 @@ static void print_plan(const struct results *r, const struct space_group *group,
                        FILE *out)
 {
         char how[RESULTS_HOW], interval[2 * NUMBER_TEXT];
-        axes_describe(&r->space->axes, &job->candidate->options, how, sizeof how);
+        axes_describe(&r->ask->space.axes, &job->candidate->options, how, sizeof how);
         const struct options *o = &job->candidate->options;
         const struct figures *f = &job->outcome.figures;
         char grid[32], seconds[NUMBER_TEXT], tokens[NUMBER_TEXT], device[NUMBER_TEXT], host[NUMBER_TEXT];
@@ -150,42 +150,6 @@ static void print_reason(const struct space_group *group, FILE *out)
                 group->nearest.sentence);
 }
 
-/* A file's name as a shell takes it. */
-static void print_word(const char *word, FILE *out)
-{
-        const bool plain =
-                word[0] && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                             "./_-+,=@%:")] == 0;
-        if (plain) {
-                fputs(word, out);
-                return;
-        }
-        putc('\'', out);
-        for (; *word; word++)
-                if (*word == '\'')
-                        fputs("'\\''", out);
-                else
-                        putc(*word, out);
-        putc('\'', out);
-}
-
-static void print_command(const struct results *r, const struct job *job, FILE *out)
-{
-        const struct options *o = &job->candidate->options;
-        fputs("  ranvier simulate ", out);
-        print_word(o->model, out);
-        fprintf(out, " --gpus %d --profile ", (int)options_ranks(o));
-        print_word(r->profile, out);
-        fputs(" --platform ", out);
-        print_word(r->platform, out);
-        fprintf(out, "%s --pp %d --dp %d --micro-batch-size %d", r->fixed, o->pp, o->dp, o->micro_batch_size);
-        axes_write(o, out);
-        if (o->recompute)
-                fprintf(out, " --recompute %s", recompute_name(o->recompute));
-        fprintf(out, "%s%s\n", o->offload ? " --offload" : "",
-                o->offload_activations ? " --offload-activations" : "");
-}
-
 /* For each number of devices, whose groups are neighbours, the best plan. */
 static void print_commands(const struct results *r, FILE *out)
 {
@@ -200,7 +164,8 @@ static void print_commands(const struct results *r, FILE *out)
                 if (!best)
                         continue;
                 fprintf(out, "the best on %d GPU%s again:\n", gpus, rv_plural(gpus));
-                print_command(r, best, out);
+                fputs("  ", out);
+                ask_print_command(r->ask, &best->candidate->options, out);
         }
 }
 
@@ -234,13 +199,17 @@ static void print_counts(const struct results *r, FILE *out)
         }
         fprintf(out, "%s plans considered: all weighed against the memories, the %s that fit run on paper, ",
                 number_count(a, considered), number_count(b, fitting));
-        fprintf(out,
-                r->space->simulate == SPACE_AUTO
-                        ? "%s of these simulated: until the next on paper would not be the best "
-                          "were it 5 %% faster than any of them against paper\n"
-                : r->space->simulate == SPACE_ALL ? "%s of these simulated\n"
-                                                  : "the best %s of these simulated, as --simulate asks\n",
-                number_count(c, r->jobs->count));
+        number_count(c, r->jobs->count);
+        if (r->ask->space.simulate == SPACE_AUTO)
+                fprintf(out,
+                        "%s of these simulated: until the next on paper would not be the best were it %.0f "
+                        "%% "
+                        "faster than any of them against paper\n",
+                        c, 100 * r->ask->space.margin);
+        else if (r->ask->space.simulate == SPACE_ALL)
+                fprintf(out, "%s of these simulated\n", c);
+        else
+                fprintf(out, "the best %s of these simulated, as --simulate asks\n", c);
         if (needless)
                 fprintf(out,
                         "%d plans that offload activations are left out: on paper they are not faster for it "
@@ -280,19 +249,19 @@ static void print_exclusions(const struct results *r, FILE *out)
 static void print_untried(const struct results *r, FILE *out)
 {
         int left = 0;
-        for (int i = 0; i < r->space->axes.count; i++) {
+        for (int i = 0; i < r->ask->space.axes.count; i++) {
                 char text[128];
-                axis_untried(&r->space->axes.axis[i], &r->space->base, text, sizeof text);
+                axis_untried(&r->ask->space.axes.axis[i], &r->ask->space.base, text, sizeof text);
                 if (text[0])
                         fprintf(out, "%s%s", left++ ? ", " : "not tried: ", text);
         }
         for (int recompute = 0; recompute < RECOMPUTES; recompute++)
-                if (recompute < RECOMPUTE_LAYER && !(r->space->recompute & 1u << recompute))
+                if (recompute < RECOMPUTE_LAYER && !(r->ask->space.recompute & 1u << recompute))
                         fprintf(out, "%s--recompute %s",
                                 left++ ? ", " : "not tried: ", recompute_name((enum recompute)recompute));
         if (left)
-                fputs(r->preset ? "; name them in lists to try them\n"
-                                : "; --plans all tries all of these, or name them in lists\n",
+                fputs(r->ask->plans ? "; name them in lists to try them\n"
+                                    : "; --plans all tries all of these, or name them in lists\n",
                       out);
 }
 
@@ -325,7 +294,7 @@ static void find_caveat(const struct results *r, char text[MACHINE_CAVEAT])
 /* What is to be known before the figures. */
 static void print_remarks(const struct results *r, FILE *out)
 {
-        json_t *remarks = machine_remarks(&r->groups->machines[0], &r->space->base);
+        json_t *remarks = machine_remarks(&r->groups->machines[0], &r->ask->space.base);
         for (size_t i = 0; i < json_array_size(remarks); i++)
                 fprintf(out, "note: %s\n", json_string_value(json_array_get(remarks, i)));
         json_decref(remarks);
@@ -333,8 +302,8 @@ static void print_remarks(const struct results *r, FILE *out)
 
 void results_print(const struct results *r, FILE *out)
 {
-        const struct options *o = &r->space->base;
-        const struct flag_values *policies = axes_values(&r->space->axes, "schedule");
+        const struct options *o = &r->ask->space.base;
+        const struct flag_values *policies = axes_values(&r->ask->space.axes, "schedule");
         const char *schedules = policies->count > 1 ? "several schedules"
                                                     : policy_get((enum policy_id)policies->values[0])->name;
         const struct job **list = calloc((size_t)r->jobs->count + 1, sizeof(const struct job *));
@@ -353,7 +322,7 @@ void results_print(const struct results *r, FILE *out)
                 print_group(r, &r->groups->groups[i], list, out);
         for (int i = 0; i < r->groups->count; i++) {
                 const struct space_group *group = &r->groups->groups[i];
-                if (r->space->offload == SPACE_BOTH && !group->offload)
+                if (r->ask->space.offload == SPACE_BOTH && !group->offload)
                         print_gain(r, group, out);
                 if (group->considered > 0 && group->fitting == 0)
                         print_reason(group, out);

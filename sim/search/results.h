@@ -3,18 +3,13 @@
 #ifndef RANVIER_SIM_SEARCH_RESULTS_H
 #define RANVIER_SIM_SEARCH_RESULTS_H
 
+#include "sim/search/ask.h"
 #include "sim/search/jobs.h"
 
 struct results {
-        const struct space *space;
+        const struct ask *ask;
         const struct space_groups *groups;
         const struct jobs *jobs;
-        /* As the command line names them. */
-        const char *profile, *platform;
-        /* --plans was given. */
-        bool preset;
-        /* Flags that hold for all plans, each after a blank, as `ranvier simulate` takes them. */
-        const char *fixed;
 };
 
 /* Writes a sentence for each simulation that failed or has no outcome, and returns how many there are. */

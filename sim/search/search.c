@@ -3,10 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Plans that are simulated before the search looks again, and by how much a plan may be faster, against its
- * time on paper, than all that were simulated. */
+/* Plans that are simulated before the search looks again. */
 enum { STEP = 16 };
-static const double MARGIN = 0.05;
 
 bool search_has(const struct space_group *group, const struct job *job)
 {
@@ -52,10 +50,10 @@ static int add(struct space_group *group, struct jobs *jobs, int count, struct r
 }
 
 /* How many of the next plans could beat the best. */
-static int promising(const struct space_group *group, const struct jobs *jobs)
+static int promising(const struct space *space, const struct space_group *group, const struct jobs *jobs)
 {
         const struct search_state state = search_look(group, jobs);
-        const double reach = fmin(state.min, 1) * (1 - MARGIN);
+        const double reach = fmin(state.min, 1) * (1 - space->margin);
         const int left = group->count - group->chosen;
         int count = 0;
         while (count < left && count < STEP &&
@@ -70,7 +68,7 @@ int search_next(const struct space *space, struct space_group *group, struct job
 {
         int wanted;
         if (group->chosen > 0)
-                wanted = space->simulate == SPACE_AUTO ? promising(group, jobs) : 0;
+                wanted = space->simulate == SPACE_AUTO ? promising(space, group, jobs) : 0;
         else
                 wanted = space->simulate == SPACE_AUTO  ? first
                          : space->simulate == SPACE_ALL ? group->count

@@ -26,9 +26,9 @@ struct search_state search_look(const struct space_group *group, const struct jo
 
 /* Adds to `jobs` the plans of the group that are to be simulated next. The first call adds the number that
  * space.simulate asks for, with SPACE_AUTO `first` of them. Later calls add none unless it is SPACE_AUTO, and
- * then those (up to 16) that would beat the best if they were faster, against their time on paper, by 5 %
- * more than any plan seen (any, if no simulation succeeded). Returns how many were added; 0 means that the
- * search is over. An error is negative. */
+ * then those (up to 16) that would beat the best if they were faster, against their time on paper, by
+ * space.margin more than any plan seen (any, if no simulation succeeded). Returns how many were added; 0
+ * means that the search is over. An error is negative. */
 int search_next(const struct space *space, struct space_group *group, struct jobs *jobs, int first,
                 struct rv_error_info *err);
 

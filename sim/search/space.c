@@ -138,7 +138,8 @@ static int settle_group(struct space_group *group, const struct space *space, co
 static bool tell(void *search)
 {
         const struct search *s = search;
-        const double share = (double)atomic_load(&s->share->done) / (double)s->length;
+        const int64_t reached = atomic_load(&s->share->reached[0]) + atomic_load(&s->share->reached[1]);
+        const double share = (double)reached / (double)s->length;
         return !s->space->tick || s->space->tick(s->space->context, share);
 }
 
@@ -216,6 +217,11 @@ static int merge(struct space_group *group, const struct space_group *found, str
                 group->nearest_number = found->nearest_number;
                 group->nearest = found->nearest;
         }
+        if (found->larger.machine &&
+            (!group->larger.machine || found->larger.paper_seconds < group->larger.paper_seconds ||
+             (found->larger.paper_seconds == group->larger.paper_seconds &&
+              found->larger.number < group->larger.number)))
+                group->larger = found->larger;
         for (int i = 0; i < found->exclusions; i++)
                 space_exclude(group->excluded, &group->exclusions, found->excluded[i].count,
                               found->excluded[i].number, &found->excluded[i].first);
@@ -289,13 +295,15 @@ static int walk_together(struct search *s, int workers, struct rv_error_info *er
 
 /* The candidates in the order of their time on paper, without those that are beyond the reach of the best of
  * all groups: some were run on paper before that was known. */
-static void finish_group(struct space_group *group, double limit)
+static void finish_group(struct space_group *group, double limit, double best)
 {
         int count = 0;
         for (int i = 0; i < group->count; i++)
                 if (group->candidates[i].paper_seconds <= limit)
                         group->candidates[count++] = group->candidates[i];
         group->count = count;
+        if (group->larger.machine && group->larger.paper_seconds >= best)
+                group->larger.machine = NULL; /* what fits was found later to be faster */
         if (count)
                 qsort(group->candidates, (size_t)count, sizeof *group->candidates, by_paper);
         if (group->exclusions)
@@ -326,7 +334,7 @@ static int explore_machine(struct space_groups *groups, const struct space *spac
         rc = workers > 1 ? walk_together(&s, workers, err) : walk(&s, s.groups, tell, err);
         const double limit = space->reach > 0 ? space->reach * atomic_load(&s.share->best) : INFINITY;
         for (int i = 0; i < s.count; i++) {
-                finish_group(&s.groups[i], limit);
+                finish_group(&s.groups[i], limit, atomic_load(&s.share->best));
                 considered += s.groups[i].considered;
         }
         groups->stopped = groups->stopped || atomic_load(&s.share->stop);

@@ -28,9 +28,15 @@ struct space {
         enum space_choice offload_activations;
         /* Plans of each group to simulate: SPACE_AUTO, SPACE_ALL, or so many of the best on paper. */
         int simulate;
+        /* SPACE_AUTO: by what share a plan may be faster, against its time on paper, than all that were
+         * simulated (search.h). */
+        double margin;
         /* Plans whose time on paper is more than so many times the best one's are no candidates, and are not
          * run on paper where that is certain before. 0: all that fit are candidates. */
         double reach;
+        /* Looks also for the best plan that would fit devices with so many times the memory (group.larger),
+         * where it is faster than all that fit. 0: does not. */
+        double larger;
         /* Processes that weigh plans at once, at most SPACE_WORKERS; 0 stands for 1: the caller's own. */
         int workers;
         /* Called some times a second with the share of the combinations that were looked at, if it is not
@@ -83,6 +89,8 @@ struct space_group {
         /* [count]: the other plans that fit, the best on paper first. */
         struct candidate *candidates;
         int count;
+        /* See space.larger; its machine is NULL if there is none. */
+        struct candidate larger;
         /* How many of them, from the first on, are simulated or going to be. */
         int chosen;
         /* [exclusions], by reason; the last one may be of several reasons. */

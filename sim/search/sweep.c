@@ -251,15 +251,7 @@ static int plot(const struct results *results, const struct settings *s, struct 
 static int show(const struct sweep *s, struct rv_error_info *err)
 {
         const struct settings *given = s->settings;
-        char fixed[ASK_FIXED];
-        ask_write_fixed(&given->ask, fixed);
-        const struct results results = {.space = &given->ask.space,
-                                        .groups = &s->groups,
-                                        .jobs = &s->jobs,
-                                        .profile = given->ask.profile,
-                                        .platform = given->ask.platform,
-                                        .preset = given->ask.plans != NULL,
-                                        .fixed = fixed};
+        const struct results results = {.ask = &given->ask, .groups = &s->groups, .jobs = &s->jobs};
         int failures = results_say_failures(&results, stderr);
         bool any = failures < s->jobs.count;
         results_print(&results, stdout);

@@ -19,9 +19,10 @@ struct collection {
         struct walk_share *share;
         bool (*tick)(void *context);
         void *context;
-        bool bears[AXES];           /* see bears_on_work */
-        int64_t combination, piece; /* where it is, and the piece that it works on; -1: none yet */
-        int64_t number;             /* of the plan in hand */
+        bool bears[AXES];       /* see bears_on_work */
+        int64_t before;         /* combinations with fewer stages */
+        int64_t visited, piece; /* what is in the way and was met, and the piece that it works on; -1: none */
+        int64_t number;         /* of the plan in hand */
         struct candidate *list;
         int count, capacity;
 };
@@ -111,6 +112,27 @@ void walk_memo_free(struct walk_memo *memo)
 
 /* ---- one plan ---- */
 
+/* Seconds on paper; INFINITY if they are beyond the limit, or if there is no price. */
+static double price(struct collection *c, const struct options *options, double limit)
+{
+        struct rv_error_info why;
+        struct paper_bound bound = {limit, 0};
+        if (known_bound(c, options) > limit)
+                return INFINITY;
+        const double seconds = paper_batch_priced(c->machine, options, &bound, &c->memo->paper, &why);
+        if (isnan(seconds)) {
+                exclude(c, &why);
+                if (c->group->unpriced++ == 0) {
+                        c->group->no_price = why;
+                        c->group->no_price_number = c->number;
+                }
+                return INFINITY;
+        }
+        if (seconds > limit)
+                keep_bound(c, options, bound.least);
+        return seconds > limit ? INFINITY : seconds;
+}
+
 static int add(struct collection *c, const struct options *options, struct rv_error_info *err)
 {
         if (c->count == c->capacity) {
@@ -121,27 +143,33 @@ static int add(struct collection *c, const struct options *options, struct rv_er
                 c->list = grown;
                 c->capacity = capacity;
         }
-        struct rv_error_info why;
-        struct paper_bound bound = {limit_of(c), 0};
-        if (known_bound(c, options) > bound.limit)
+        const double seconds = price(c, options, limit_of(c));
+        if (isinf(seconds))
                 return 0;
-        const double seconds = paper_batch_priced(c->machine, options, &bound, &c->memo->paper, &why);
-        if (isnan(seconds)) {
-                exclude(c, &why);
-                if (c->group->unpriced++ == 0) {
-                        c->group->no_price = why;
-                        c->group->no_price_number = c->number;
-                }
-                return 0;
-        }
-        if (seconds > bound.limit) {
-                keep_bound(c, options, bound.least);
-                return 0;
-        }
         note_best(c->share, seconds);
-        c->list[c->count] = (struct candidate){*options, c->machine, c->number, seconds};
-        c->count++;
+        c->list[c->count++] = (struct candidate){*options, c->machine, c->number, seconds};
         return 0;
+}
+
+/* A plan that does not fit, but would on larger devices, and be faster than all that fit. */
+static void consider_larger(struct collection *c, const struct options *options,
+                            const struct capacity *capacity)
+{
+        struct candidate *larger = &c->group->larger;
+        struct capacity more = *capacity;
+        struct capacity_need need;
+        struct rv_error_info why;
+        double limit = atomic_load(&c->share->best);
+        if (larger->machine && larger->paper_seconds < limit)
+                limit = larger->paper_seconds;
+        if (c->space->larger == 0 || isinf(limit) || known_bound(c, options) > limit)
+                return;
+        more.bytes[MEMORY_DEVICE] = (int64_t)(c->space->larger * (double)more.bytes[MEMORY_DEVICE]);
+        if (capacity_check(options, &more, &need, &why))
+                return;
+        const double seconds = price(c, options, limit);
+        if (seconds < limit)
+                *larger = (struct candidate){*options, c->machine, c->number, seconds};
 }
 
 /* Counts the plan, and keeps it if it fits. */
@@ -161,6 +189,7 @@ static int weigh(struct collection *c, const struct options *options, struct rv_
                         c->group->nearest_number = c->number;
                         c->group->nearest = why;
                 }
+                consider_larger(c, &settled, &capacity);
                 return 0;
         }
         c->group->fitting++;
@@ -246,49 +275,58 @@ static int consider_sizes(struct collection *c, const struct options *plan, stru
         return rc;
 }
 
-/* One combination of the axes, with so many stages. */
-static int consider_combination(struct collection *c, int pp, const int place[AXES],
+/* Whether what is next in the way is of a piece that came to this process. */
+static bool is_mine(struct collection *c)
+{
+        const int64_t piece = c->visited++ / PIECE;
+        while (c->piece < piece)
+                c->piece = atomic_fetch_add(&c->share->next[c->group->offload], 1);
+        return c->piece == piece;
+}
+
+/* One combination of the axes, with so many stages. `at` becomes the axis at which to move on. */
+static int consider_combination(struct collection *c, int pp, const int place[AXES], int *at,
                                 struct rv_error_info *err)
 {
-        const struct space *space = c->space;
-        struct options options = space->base;
-        axes_set(&options, &space->axes, place);
+        const struct axes *axes = &c->space->axes;
+        struct options options = c->space->base;
+        axes_set(&options, axes, place);
         options.pp = pp;
         options.dp = 1;
         options.dp = c->group->gpus / (int)options_ranks(&options);
         options.offload = c->group->offload;
         options.fused = c->group->fused;
         framework_flags(&options);
-        if (options_ranks(&options) != c->group->gpus || !axes_differ(&space->axes, place, &options))
+        *at = options_ranks(&options) != c->group->gpus ? axes_of_grid(axes)
+                                                        : axes_needless(axes, place, &options);
+        if (*at != AXES_WORTH)
                 return 0;
-        c->number = c->combination * PLANS_OF_ONE;
-        return consider_sizes(c, &options, err);
+        *at = axes->count - 1;
+        c->number = (c->before + axes_index(axes, place)) * PLANS_OF_ONE;
+        return is_mine(c) ? consider_sizes(c, &options, err) : 0;
 }
 
-/* Whether the combination in hand is of a piece that came to this process. */
-static bool is_mine(struct collection *c)
+/* Tells how far it is, to whoever asks. */
+static void tell_place(struct collection *c, const int place[AXES])
 {
-        const int64_t piece = c->combination / PIECE;
-        while (c->piece < piece)
-                c->piece = atomic_fetch_add(&c->share->next[c->group->offload], 1);
-        return c->piece == piece;
+        const int64_t here = c->before + axes_index(&c->space->axes, place);
+        _Atomic int64_t *reached = &c->share->reached[c->group->offload];
+        if (atomic_load(reached) < here)
+                atomic_store(reached, here);
+        if (c->tick && !c->tick(c->context))
+                atomic_store(&c->share->stop, true);
 }
 
 /* Everything with so many stages. */
 static int consider_grid(struct collection *c, int pp, struct rv_error_info *err)
 {
-        int place[AXES] = {0}, rc = 0;
-        bool on = true;
+        int place[AXES] = {0}, at = 0, rc = 0;
         do {
-                if (is_mine(c)) {
-                        rc = consider_combination(c, pp, place, err);
-                        atomic_fetch_add(&c->share->done, 1);
-                }
-                if (c->combination % PIECE == 0 && c->tick && !c->tick(c->context))
-                        atomic_store(&c->share->stop, true);
-                c->combination++;
-                on = axes_next(&c->space->axes, place);
-        } while (rc == 0 && on && !atomic_load(&c->share->stop));
+                if (c->visited % PIECE == 0)
+                        tell_place(c, place);
+                rc = consider_combination(c, pp, place, &at, err);
+        } while (rc == 0 && axes_next(&c->space->axes, place, at) && !atomic_load(&c->share->stop));
+        c->before += axes_combinations(&c->space->axes);
         return rc;
 }
 
@@ -304,18 +342,17 @@ void walk_begin(struct walk_share *share)
 {
         atomic_init(&share->next[0], 0);
         atomic_init(&share->next[1], 0);
-        atomic_init(&share->done, 0);
+        atomic_init(&share->reached[0], 0);
+        atomic_init(&share->reached[1], 0);
         atomic_init(&share->best, INFINITY);
         atomic_init(&share->stop, false);
 }
 
 int64_t walk_length(const struct space *space, int gpus)
 {
-        int64_t combinations = 1, length = 0;
-        for (int i = 0; i < space->axes.count; i++)
-                combinations *= space->axes.axis[i].list.count;
+        int64_t length = 0;
         for (int pp = 1; pp <= gpus; pp++)
-                length += stages_asked_for(space, gpus, pp) ? combinations : 0;
+                length += stages_asked_for(space, gpus, pp) ? axes_combinations(&space->axes) : 0;
         return length;
 }
 

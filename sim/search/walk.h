@@ -13,8 +13,8 @@
 struct walk_share {
         /* Of the groups without and with offloading: the next piece that nobody has taken. */
         _Atomic int64_t next[2];
-        /* Combinations that were looked at, in all groups. */
-        _Atomic int64_t done;
+        /* How far the foremost process is, in combinations of both groups. */
+        _Atomic int64_t reached[2];
         /* Seconds on paper of the best plan so far; INFINITY: none. */
         _Atomic double best;
         /* Set by whoever wants the walk to end where it is. */
@@ -31,7 +31,7 @@ struct walk_memo {
 };
 void walk_memo_free(struct walk_memo *memo);
 
-/* Returns how many combinations the way of one group has. */
+/* Returns how many combinations the way of one group has, those that are passed over too. */
 int64_t walk_length(const struct space *space, int gpus);
 
 /* Goes the pieces that come to this process, and adds what it finds to `group`, of which gpus, offload and

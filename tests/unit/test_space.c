@@ -165,6 +165,48 @@ static void searches_find_the_same(void **state)
         }
 }
 
+/* ---- what is passed over ---- */
+
+/* How many combinations are worth a look, with so many stages, and the sum of their numbers. */
+static int64_t worth(const struct space *space, int gpus, int pp, bool pass_over, int64_t *numbers)
+{
+        int place[AXES] = {0}, last = space->axes.count - 1, at;
+        int64_t count = 0;
+        *numbers = 0;
+        do {
+                struct options o = space->base;
+                axes_set(&o, &space->axes, place);
+                o.pp = pp;
+                o.dp = 1;
+                o.dp = gpus / (int)options_ranks(&o);
+                at = options_ranks(&o) != gpus ? axes_of_grid(&space->axes)
+                                               : axes_needless(&space->axes, place, &o);
+                if (at == AXES_WORTH) {
+                        count++;
+                        *numbers += axes_index(&space->axes, place);
+                }
+        } while (axes_next(&space->axes, place, pass_over && at != AXES_WORTH ? at : last));
+        return count;
+}
+
+static void nothing_worth_a_look_is_passed_over(void **state)
+{
+        (void)state;
+        for (int i = 0; i < QUESTIONS; i++)
+                for (int pp = 1; pp <= 4; pp *= 2) {
+                        struct space space = ask(&questions[i]);
+                        int64_t numbers, all;
+                        if (axis_parse(axes_named(&space.axes, "gather-each"), "micro-batch,batch", NULL) ||
+                            axis_parse(axes_named(&space.axes, "reshard-after-forward"), "on,off", NULL) ||
+                            axis_parse(axes_named(&space.axes, "offload-parameters"), "no,yes", NULL))
+                                fail();
+                        const int64_t visited = worth(&space, 12, pp, true, &numbers);
+                        assert_int_equal(visited, worth(&space, 12, pp, false, &all));
+                        assert_int_equal(numbers, all);
+                        assert_true(visited > 10 && visited < axes_combinations(&space.axes) / 4);
+                }
+}
+
 /* ---- a search that is stopped ---- */
 
 static bool stop_at_half(void *context, double share)
@@ -196,6 +238,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(searches_find_the_same),
+                cmocka_unit_test(nothing_worth_a_look_is_passed_over),
                 cmocka_unit_test(a_stopped_search_has_what_it_found),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,7 @@ static const struct command commands[] = {
         {"compare", "ranvier-plot", "compare", "a predicted and a measured report side by side, with errors"},
         {"plot", "ranvier-plot", "plot", "figures from reports and traces"},
         {"sample", "ranvier-sample", NULL, "text from a trained model"},
+        {"plan", "ranvier-sim", "plan", "the best plan for a model on a machine, and what it takes"},
         {"sweep", "ranvier-sim", "sweep",
          "the best plans for several numbers of GPUs, with and without offloading"},
         {"validate", "ranvier-sim", "validate", "predictions against runs that others measured, with errors"},

@@ -2,6 +2,7 @@
 #include "sim/world/frameworks.h"
 #include "sim/world/machines.h"
 #include "sim/world/simulate.h"
+#include "sim/search/plan.h"
 #include "sim/search/sweep.h"
 #include "sim/evidence/price.h"
 #include "sim/evidence/validate.h"
@@ -10,11 +11,12 @@
 
 int main(int argc, char **argv)
 {
-        static char names[][sizeof "ranvier frameworks"] = {"ranvier simulate", "ranvier sweep",
-                                                            "ranvier validate", "ranvier frameworks",
-                                                            "ranvier machines", "ranvier price"};
+        static char names[][sizeof "ranvier frameworks"] = {
+                "ranvier simulate", "ranvier sweep", "ranvier validate", "ranvier frameworks",
+                "ranvier machines", "ranvier price", "ranvier plan"};
         static int (*const commands[])(int argc, char **argv) = {
-                simulate_main, sweep_main, validate_main, frameworks_main, machines_main, price_main};
+                simulate_main, sweep_main, validate_main, frameworks_main,
+                machines_main, price_main, plan_main};
         int command = 0;
         for (int i = 0; argc > 1 && i < (int)(sizeof commands / sizeof *commands); i++)
                 if (strcmp(argv[1], names[i] + strlen("ranvier ")) == 0) {

@@ -12,6 +12,9 @@ const struct flag *flag_named(const char *name)
 {
         int count;
         const struct flag *flags = flags_all(&count);
+        for (int i = 0; i < count; i++) /* the rows' own texts are mostly the same ones */
+                if (flags[i].name == name)
+                        return &flags[i];
         for (int i = 0; i < count; i++)
                 if (strcmp(flags[i].name, name) == 0)
                         return &flags[i];

@@ -76,20 +76,22 @@ static double factor(void *factors, enum price_of price, const struct kernel *ke
         return ((const double *)factors)[part_of(price)];
 }
 
-static double seconds_with(const struct machine *m, const struct options *o, double factors[ANSWER_PARTS])
+static double seconds_with(const struct machine *m, const struct options *o, double factors[ANSWER_PARTS],
+                           struct paper_memo *memo)
 {
         const struct price_nudge nudge = {factor, factors};
-        return paper_batch_nudged(m, o, &nudge);
+        return paper_batch_nudged(m, o, &nudge, memo);
 }
 
-static void find_shares(const struct machine *m, const struct options *o, struct answer_shares *shares)
+static void find_shares(const struct machine *m, const struct options *o, struct paper_memo *memo,
+                        struct answer_shares *shares)
 {
         const double less = 0.1, seconds = paper_batch_seconds(m, o);
         find_links(m, o, shares->far);
         for (int part = 0; part < ANSWER_PARTS; part++) {
                 double factors[ANSWER_PARTS] = {1, 1, 1, 1, 1, 1};
                 factors[part] = 1 - less;
-                const double share = (1 - seconds_with(m, o, factors) / seconds) / less;
+                const double share = (1 - seconds_with(m, o, factors, memo) / seconds) / less;
                 shares->share[part] = share > 0 ? share : 0; /* NAN too */
         }
 }
@@ -109,7 +111,8 @@ static void faster_links(enum answer_what what, double times, const bool far[ANS
 }
 
 /* Seconds for a sequence under a change; NAN: the plan is none then, does not fit, or has no price. */
-static double seconds_changed(const struct candidate *c, enum answer_what what, double times)
+static double seconds_changed(const struct candidate *c, enum answer_what what, double times,
+                              struct paper_memo *memo)
 {
         struct options o = c->options;
         struct capacity capacity;
@@ -134,7 +137,7 @@ static double seconds_changed(const struct candidate *c, enum answer_what what, 
                 if (capacity_check(&o, &capacity, &need, &why))
                         return NAN;
         }
-        return seconds_with(c->machine, &o, factors) / (double)o.batch_size;
+        return seconds_with(c->machine, &o, factors, memo) / (double)o.batch_size;
 }
 
 /* ---- other plans ---- */
@@ -208,8 +211,9 @@ static int try_and_tell(void *context, int to)
 {
         const struct trial *trial = context;
         struct trial_answer answer = {INFINITY, 0};
+        struct paper_memo memo = {0};
         for (int i = 0; i < trial->tried->count; i++) {
-                const double seconds = seconds_changed(trial->tried->list[i], trial->what, 2);
+                const double seconds = seconds_changed(trial->tried->list[i], trial->what, 2, &memo);
                 if (seconds < answer.seconds)
                         answer = (struct trial_answer){seconds, i};
         }
@@ -287,14 +291,14 @@ static int find_changes(struct answer *answer, const struct space_groups *groups
 
 /* The nearest power of two (of links: of the square root of two) at which it does, up to 16 and down to 1/16.
  */
-static void find_win(struct answer *answer, enum answer_what what)
+static void find_win(struct answer *answer, enum answer_what what, struct paper_memo *memo)
 {
         const double step = what == ANSWER_BATCH ? 2 : sqrt(2);
         for (double times = step; times < 16.1; times *= step)
                 for (int less = 0; less <= 1; less++) {
                         const double changed = less ? 1 / times : times;
-                        const double best = seconds_changed(answer->best->candidate, what, changed),
-                                     second = seconds_changed(answer->second->candidate, what, changed);
+                        const double best = seconds_changed(answer->best->candidate, what, changed, memo),
+                                     second = seconds_changed(answer->second->candidate, what, changed, memo);
                         if (second < best || (isnan(best) && !isnan(second))) {
                                 answer->wins[answer->win_count++] = (struct answer_win){what, changed};
                                 return;
@@ -326,12 +330,14 @@ int answer_find(struct answer *answer, const struct space_groups *groups, const 
                 return 0;
         const struct candidate *best = answer->best->candidate;
         answer->second = best_of(jobs, &best->options);
-        find_shares(best->machine, &best->options, &answer->shares);
+        struct paper_memo memo = {0};
+        find_shares(best->machine, &best->options, &memo, &answer->shares);
         const int rc = find_changes(answer, groups, processes, err);
         if (rc == 0 && answer->second) {
-                find_win(answer, ANSWER_NETWORK);
-                find_win(answer, ANSWER_NODE_LINKS);
-                find_win(answer, ANSWER_BATCH);
+                find_win(answer, ANSWER_NETWORK, &memo);
+                find_win(answer, ANSWER_NODE_LINKS, &memo);
+                find_win(answer, ANSWER_BATCH, &memo);
         }
+        paper_memo_free(&memo);
         return rc;
 }

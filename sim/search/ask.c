@@ -340,6 +340,16 @@ static void print_machine(const struct ask *s, FILE *out)
         }
 }
 
+void ask_print_plan(const struct options *o, FILE *out)
+{
+        fprintf(out, " --pp %d --dp %d --micro-batch-size %d", o->pp, o->dp, o->micro_batch_size);
+        axes_write(o, out);
+        if (o->recompute)
+                fprintf(out, " --recompute %s", recompute_name(o->recompute));
+        fprintf(out, "%s%s", o->offload ? " --offload" : "",
+                o->offload_activations ? " --offload-activations" : "");
+}
+
 void ask_print_command(const struct ask *s, const struct options *o, FILE *out)
 {
         fputs("ranvier simulate ", out);
@@ -347,12 +357,8 @@ void ask_print_command(const struct ask *s, const struct options *o, FILE *out)
         print_machine(s, out);
         fprintf(out, " --gpus %d", (int)options_ranks(o));
         print_fixed(s, out);
-        fprintf(out, " --pp %d --dp %d --micro-batch-size %d", o->pp, o->dp, o->micro_batch_size);
-        axes_write(o, out);
-        if (o->recompute)
-                fprintf(out, " --recompute %s", recompute_name(o->recompute));
-        fprintf(out, "%s%s\n", o->offload ? " --offload" : "",
-                o->offload_activations ? " --offload-activations" : "");
+        ask_print_plan(o, out);
+        putc('\n', out);
 }
 
 /* ---- the machine ---- */

@@ -52,6 +52,9 @@ int ask_resolve(struct ask *ask, struct rv_error_info *err);
 /* Sets a flag for all plans, as if the command line had given it this value, which must stay where it is. */
 int ask_fix(struct ask *ask, const char *flag, const char *value, struct rv_error_info *err);
 
+/* Prints the flags of one of the plans that are not the same for all, each after a blank. */
+void ask_print_plan(const struct options *plan, FILE *out);
+
 /* Prints the command that simulates one of the plans, as a line. */
 void ask_print_command(const struct ask *ask, const struct options *plan, FILE *out);
 

@@ -1,10 +1,39 @@
 #include "sim/search/search.h"
 
+#include "sim/world/predict.h"
+
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Plans that are simulated before the search looks again. */
 enum { STEP = 16 };
+
+int search_check(const struct space_groups *groups, struct rv_error_info *err)
+{
+        const struct space_group *none = &groups->groups[0];
+        bool fits = false;
+        for (int i = 0; i < groups->count; i++) {
+                const struct space_group *group = &groups->groups[i];
+                struct prediction p;
+                if (group->count == 0) {
+                        none = none->considered > 0 && !group->unpriced ? none : group;
+                        continue;
+                }
+                fits = true;
+                int rc = predict_open(&p, &group->candidates[0].options, group->candidates[0].machine, err);
+                predict_close(&p);
+                if (rc)
+                        return rc;
+        }
+        if (fits)
+                return 0;
+        if (none->unpriced)
+                return rv_fail(err, none->no_price.code, "%s", none->no_price.sentence);
+        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", none->gpus,
+                       rv_plural(none->gpus), none->considered, (int)strcspn(none->nearest.sentence, ":"),
+                       none->nearest.sentence);
+}
 
 bool search_has(const struct space_group *group, const struct job *job)
 {

@@ -6,6 +6,10 @@
 
 #include "sim/search/jobs.h"
 
+/* Returns 0 if some plan fits and can be priced and predicted, else an error that says what is nearest to it;
+ * asked before plans are simulated. */
+int search_check(const struct space_groups *groups, struct rv_error_info *err);
+
 /* Says whether a job is of a plan of the group. */
 bool search_has(const struct space_group *group, const struct job *job);
 

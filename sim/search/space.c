@@ -3,7 +3,7 @@
 
 #include "runtime/base/child.h"
 #include "runtime/plan/framework.h"
-#include "sim/search/walk.h"
+#include "sim/search/climb.h"
 
 #include <errno.h>
 #include <math.h>
@@ -119,7 +119,8 @@ struct search {
         struct space_group *groups; /* [count] */
         int count;
         struct walk_share *share;
-        int64_t length; /* combinations of all groups */
+        struct walk_memo *memo; /* processes go on with copies of it */
+        int64_t length;         /* combinations of all groups */
 };
 
 /* What of a plan the machine settles, as options_resolve has it. */
@@ -147,11 +148,9 @@ static bool tell(void *search)
 static int walk(const struct search *s, struct space_group *groups, bool (*tick)(void *context),
                 struct rv_error_info *err)
 {
-        struct walk_memo memo = {0};
         int rc = 0;
         for (int i = 0; rc == 0 && i < s->count; i++)
-                rc = walk_group(&groups[i], s->space, s->machine, &memo, s->share, tick, (void *)s, err);
-        walk_memo_free(&memo);
+                rc = walk_group(&groups[i], s->space, s->machine, s->memo, s->share, tick, (void *)s, err);
         return rc;
 }
 
@@ -201,6 +200,7 @@ static int merge(struct space_group *group, const struct space_group *found, str
                 return rv_fail(err, RV_ESYSTEM, "a process that weighs plans ended before it had told all");
         group->count += found->count;
         group->considered += found->considered;
+        group->slow += found->slow;
         group->fitting += found->fitting;
         group->needless += found->needless;
         if (found->unpriced > 0 &&
@@ -314,7 +314,9 @@ static void finish_group(struct space_group *group, double limit, double best)
 static int explore_machine(struct space_groups *groups, const struct space *space,
                            const struct machine *machine, struct rv_error_info *err)
 {
-        struct search s = {.space = space, .machine = machine, .groups = &groups->groups[groups->count]};
+        struct walk_memo memo = {0};
+        struct search s = {
+                .space = space, .machine = machine, .groups = &groups->groups[groups->count], .memo = &memo};
         const int workers = space->workers < SPACE_WORKERS ? space->workers : SPACE_WORKERS;
         int considered = 0, rc = 0;
         for (int offload = 0; rc == 0 && offload <= 1; offload++) {
@@ -331,6 +333,8 @@ static int explore_machine(struct space_groups *groups, const struct space *spac
         if (s.share == MAP_FAILED)
                 return rv_fail(err, RV_ESYSTEM, "no memory that processes share: %s", strerror(errno));
         walk_begin(s.share);
+        if (space->reach > 0)
+                atomic_store(&s.share->best, climb(s.groups, s.count, space, machine, &memo));
         rc = workers > 1 ? walk_together(&s, workers, err) : walk(&s, s.groups, tell, err);
         const double limit = space->reach > 0 ? space->reach * atomic_load(&s.share->best) : INFINITY;
         for (int i = 0; i < s.count; i++) {
@@ -339,6 +343,7 @@ static int explore_machine(struct space_groups *groups, const struct space *spac
         }
         groups->stopped = groups->stopped || atomic_load(&s.share->stop);
         munmap(s.share, sizeof *s.share);
+        walk_memo_free(&memo);
         return rc || considered || groups->stopped ? rc : no_grid(space, &s.groups[0], err);
 }
 

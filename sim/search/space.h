@@ -76,8 +76,10 @@ void space_exclude(struct space_exclusion list[SPACE_EXCLUSIONS], int *count, in
 struct space_group {
         int gpus;
         bool offload, fused;
-        /* Plans that were weighed against the memory, and those of them that fit. */
-        int considered, fitting;
+        /* Plans that were considered; those of them whose work alone takes longer than the reach of the best
+         * (none without a reach; how many depends on how early that was found); and, of the others, which
+         * were weighed against the memory, those that fit. */
+        int considered, slow, fitting;
         /* Plans that fit but need a price that the profile lacks; they are counted as excluded too. */
         int unpriced;
         /* What was said of the first of them, and its number. */

@@ -10,7 +10,7 @@
 #include "sim/search/parts.h"
 #include "sim/search/results.h"
 #include "sim/search/search.h"
-#include "sim/world/predict.h"
+#include "runtime/report/report.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -119,33 +119,6 @@ struct sweep {
         struct rv_error_info *err;
         int rc; /* of telling the first rank */
 };
-
-/* Whether anything fits, and can be priced: said before the work. */
-static int check_groups(const struct sweep *s, struct rv_error_info *err)
-{
-        const struct space_group *none = &s->groups.groups[0];
-        bool fits = false;
-        for (int i = 0; i < s->groups.count; i++) {
-                const struct space_group *group = &s->groups.groups[i];
-                struct prediction p;
-                if (group->count == 0) {
-                        none = none->considered > 0 && !group->unpriced ? none : group;
-                        continue;
-                }
-                fits = true;
-                int rc = predict_open(&p, &group->candidates[0].options, group->candidates[0].machine, err);
-                predict_close(&p);
-                if (rc)
-                        return rc;
-        }
-        if (fits)
-                return 0;
-        if (none->unpriced)
-                return rv_fail(err, none->no_price.code, "%s", none->no_price.sentence);
-        return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", none->gpus,
-                       rv_plural(none->gpus), none->considered, (int)strcspn(none->nearest.sentence, ":"),
-                       none->nearest.sentence);
-}
 
 static void print_progress(struct sweep *s)
 {
@@ -278,7 +251,7 @@ static int sweep(const struct settings *settings, const struct parts *parts, str
         progress_end(&s.progress, NULL);
         s.jobs.tokens = report_tokens(ask->tokens);
         if (rc == 0)
-                rc = check_groups(&s, err);
+                rc = search_check(&s.groups, err);
         if (rc == 0)
                 rc = search(&s, err);
         if (rc == 0 && parts->rank == 0)

@@ -2,6 +2,7 @@
 
 #include "runtime/plan/framework.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@ struct collection {
         int64_t before;         /* combinations with fewer stages */
         int64_t visited, piece; /* what is in the way and was met, and the piece that it works on; -1: none */
         int64_t number;         /* of the plan in hand */
+        int kept_done;          /* fitting and slow plans, when the last one had been weighed as it is */
         struct candidate *list;
         int count, capacity;
 };
@@ -85,23 +87,22 @@ static void write_key(const struct collection *c, const struct options *o, doubl
                         key[BOUND_AXES + i] = flag_value(c->space->axes.axis[i].flag, o);
 }
 
-/* 0: nothing is known. */
-static double known_bound(const struct collection *c, const struct options *options)
+/* Seconds that a batch of the plan takes at least; 0 if that cannot be told, or nobody asks. */
+static double bound_of(struct collection *c, const struct options *options)
 {
         double key[BOUND_KEYS];
+        struct rv_error_info why;
+        struct paper_bound bound = {0, 0};
         if (c->space->reach == 0)
                 return 0;
         write_key(c, options, key);
         const double *known = memo_find(&c->memo->bounds, key, BOUND_KEYS);
-        return known ? *known : 0;
-}
-
-static void keep_bound(struct collection *c, const struct options *options, double seconds)
-{
-        double key[BOUND_KEYS];
-        write_key(c, options, key);
-        if (!memo_find(&c->memo->bounds, key, BOUND_KEYS))
-                memo_keep(&c->memo->bounds, key, BOUND_KEYS, &seconds, 1);
+        if (known)
+                return *known;
+        if (isnan(paper_batch_priced(c->machine, options, &bound, &c->memo->paper, &why)))
+                bound.least = 0;
+        memo_keep(&c->memo->bounds, key, BOUND_KEYS, &bound.least, 1);
+        return bound.least;
 }
 
 void walk_memo_free(struct walk_memo *memo)
@@ -117,8 +118,6 @@ static double price(struct collection *c, const struct options *options, double 
 {
         struct rv_error_info why;
         struct paper_bound bound = {limit, 0};
-        if (known_bound(c, options) > limit)
-                return INFINITY;
         const double seconds = paper_batch_priced(c->machine, options, &bound, &c->memo->paper, &why);
         if (isnan(seconds)) {
                 exclude(c, &why);
@@ -128,8 +127,6 @@ static double price(struct collection *c, const struct options *options, double 
                 }
                 return INFINITY;
         }
-        if (seconds > limit)
-                keep_bound(c, options, bound.least);
         return seconds > limit ? INFINITY : seconds;
 }
 
@@ -151,6 +148,17 @@ static int add(struct collection *c, const struct options *options, struct rv_er
         return 0;
 }
 
+static void note_nearest(struct collection *c, const struct capacity *capacity,
+                         const struct capacity_need *need, const struct rv_error_info *why)
+{
+        const double excess = (double)capacity_needs(need) / (double)capacity_has(capacity, need);
+        if (c->group->nearest_excess > 0 && excess >= c->group->nearest_excess)
+                return;
+        c->group->nearest_excess = excess;
+        c->group->nearest_number = c->number;
+        c->group->nearest = *why;
+}
+
 /* A plan that does not fit, but would on larger devices, and be faster than all that fit. */
 static void consider_larger(struct collection *c, const struct options *options,
                             const struct capacity *capacity)
@@ -162,7 +170,7 @@ static void consider_larger(struct collection *c, const struct options *options,
         double limit = atomic_load(&c->share->best);
         if (larger->machine && larger->paper_seconds < limit)
                 limit = larger->paper_seconds;
-        if (c->space->larger == 0 || isinf(limit) || known_bound(c, options) > limit)
+        if (c->space->larger == 0 || isinf(limit) || bound_of(c, options) > limit)
                 return;
         more.bytes[MEMORY_DEVICE] = (int64_t)(c->space->larger * (double)more.bytes[MEMORY_DEVICE]);
         if (capacity_check(options, &more, &need, &why))
@@ -182,13 +190,12 @@ static int weigh(struct collection *c, const struct options *options, struct rv_
         struct rv_error_info why;
         c->group->considered++;
         c->number++;
+        if (bound_of(c, &settled) > limit_of(c)) {
+                c->group->slow++;
+                return 0;
+        }
         if (capacity_check(&settled, &capacity, &need, &why)) {
-                const double excess = (double)capacity_needs(&need) / (double)capacity_has(&capacity, &need);
-                if (c->group->nearest_excess == 0 || excess < c->group->nearest_excess) {
-                        c->group->nearest_excess = excess;
-                        c->group->nearest_number = c->number;
-                        c->group->nearest = why;
-                }
+                note_nearest(c, &capacity, &need, &why);
                 consider_larger(c, &settled, &capacity);
                 return 0;
         }
@@ -234,16 +241,19 @@ static void keep_faster(struct collection *c)
 static int consider(struct collection *c, struct options *options, struct rv_error_info *err)
 {
         const enum space_choice choice = c->space->offload_activations;
-        const int before = c->count;
+        const int before = c->count, done = c->group->fitting + c->group->slow;
         int rc = 0;
         options->offload_activations = false;
         if (choice & SPACE_NO)
                 rc = weigh(c, options, err);
+        c->kept_done = c->group->fitting + c->group->slow;
         if (rc || !(choice & SPACE_YES) || (choice == SPACE_BOTH && !stores_many(options)))
                 return rc;
         options->offload_activations = true;
         if (!is_sound(c, options))
                 return 0;
+        if (c->space->reach > 0 && c->kept_done > done)
+                return 0; /* it fits as it is, or is too slow for its work */
         rc = weigh(c, options, err);
         if (rc == 0 && c->count == before + 2)
                 keep_faster(c);
@@ -259,19 +269,94 @@ static bool is_asked_for(const struct space *space, const struct options *option
                (in_effect == options->recompute || !(space->recompute & 1u << in_effect));
 }
 
-/* Every micro-batch size and recomputation of one plan. */
-static int consider_sizes(struct collection *c, const struct options *plan, struct rv_error_info *err)
+/* How many of the recomputations are tried. */
+static int recomputations(const struct space *space)
+{
+        int count = 0;
+        for (int recompute = 0; recompute < RECOMPUTES; recompute++)
+                count += (int)(space->recompute >> recompute & 1u);
+        return count;
+}
+
+/* The one of all sizes and recomputations of a plan that takes least memory; false: none is sound. */
+static bool make_least(const struct collection *c, const struct options *plan, struct options *least)
+{
+        const struct space *space = c->space;
+        struct rv_error_info why;
+        *least = *plan;
+        least->micro_batch_size = INT_MAX;
+        for (int i = 0; i < space->micro_batch_sizes.count; i++)
+                if (space->micro_batch_sizes.values[i] < least->micro_batch_size)
+                        least->micro_batch_size = space->micro_batch_sizes.values[i];
+        for (int recompute = 0; recompute < RECOMPUTES; recompute++)
+                if ((space->recompute >> recompute & 1u) &&
+                    recompute_depth((enum recompute)recompute) >= recompute_depth(least->recompute))
+                        least->recompute = (enum recompute)recompute;
+        for (int kept = !(space->offload_activations & SPACE_YES); kept <= 1; kept++) {
+                struct options own = *least;
+                own.offload_activations = !kept;
+                if (options_resolve_gpt(&own, c->group->gpus, &why) == 0) {
+                        own.fused = c->group->fused;
+                        *least = own;
+                        return true;
+                }
+        }
+        return false;
+}
+
+/* Whether some size and recomputation of a plan may fit, the devices or the larger ones that are asked about.
+ */
+static bool may_fit(struct collection *c, const struct options *plan)
+{
+        struct options least;
+        struct capacity_need need;
+        struct rv_error_info why;
+        if (!make_least(c, plan, &least))
+                return true;
+        machine_choose_logits(c->machine, &least);
+        struct capacity capacity = machine_capacity(c->machine, &least);
+        if (capacity_check(&least, &capacity, &need, &why) == 0)
+                return true;
+        note_nearest(c, &capacity, &need, &why);
+        if (c->space->larger == 0)
+                return false;
+        capacity.bytes[MEMORY_DEVICE] = (int64_t)(c->space->larger * (double)capacity.bytes[MEMORY_DEVICE]);
+        return capacity_check(&least, &capacity, &need, &why) == 0;
+}
+
+/* One size of a plan with every recomputation. With a reach those are passed over that have more work than
+ * one that fits, or that is beyond the reach. */
+static int consider_size(struct collection *c, const struct options *plan, struct rv_error_info *err)
 {
         const struct space *space = c->space;
         int rc = 0;
-        for (int i = 0; i < space->micro_batch_sizes.count; i++)
-                for (int recompute = 0; rc == 0 && recompute < RECOMPUTES; recompute++) {
-                        struct options options = *plan;
-                        options.micro_batch_size = space->micro_batch_sizes.values[i];
-                        options.recompute = (enum recompute)recompute;
-                        if (is_asked_for(space, &options) && is_sound(c, &options))
-                                rc = consider(c, &options, err);
-                }
+        for (int recompute = 0; rc == 0 && recompute < RECOMPUTES; recompute++) {
+                struct options options = *plan;
+                options.recompute = (enum recompute)recompute;
+                if (!is_asked_for(space, &options) || !is_sound(c, &options))
+                        continue;
+                const int done = c->group->fitting + c->group->slow;
+                rc = consider(c, &options, err);
+                if (space->reach > 0 && recompute == RECOMPUTE_NONE && c->kept_done > done)
+                        break; /* what it stores is kept on the device */
+        }
+        return rc;
+}
+
+/* Every micro-batch size and recomputation of one plan. */
+static int consider_sizes(struct collection *c, const struct options *plan, struct rv_error_info *err)
+{
+        const struct int_list *sizes = &c->space->micro_batch_sizes;
+        int rc = 0;
+        if (c->space->reach > 0 && !may_fit(c, plan)) {
+                c->group->considered += sizes->count * recomputations(c->space);
+                return 0;
+        }
+        for (int i = 0; rc == 0 && i < sizes->count; i++) {
+                struct options options = *plan;
+                options.micro_batch_size = sizes->values[i];
+                rc = consider_size(c, &options, err);
+        }
         return rc;
 }
 
@@ -284,6 +369,16 @@ static bool is_mine(struct collection *c)
         return c->piece == piece;
 }
 
+struct options walk_complete(const struct space_group *group, struct options plan)
+{
+        plan.dp = 1;
+        plan.dp = group->gpus / (int)options_ranks(&plan);
+        plan.offload = group->offload;
+        plan.fused = group->fused;
+        framework_flags(&plan);
+        return plan;
+}
+
 /* One combination of the axes, with so many stages. `at` becomes the axis at which to move on. */
 static int consider_combination(struct collection *c, int pp, const int place[AXES], int *at,
                                 struct rv_error_info *err)
@@ -292,11 +387,7 @@ static int consider_combination(struct collection *c, int pp, const int place[AX
         struct options options = c->space->base;
         axes_set(&options, axes, place);
         options.pp = pp;
-        options.dp = 1;
-        options.dp = c->group->gpus / (int)options_ranks(&options);
-        options.offload = c->group->offload;
-        options.fused = c->group->fused;
-        framework_flags(&options);
+        options = walk_complete(c->group, options);
         *at = options_ranks(&options) != c->group->gpus ? axes_of_grid(axes)
                                                         : axes_needless(axes, place, &options);
         if (*at != AXES_WORTH)
@@ -330,7 +421,7 @@ static int consider_grid(struct collection *c, int pp, struct rv_error_info *err
         return rc;
 }
 
-static bool stages_asked_for(const struct space *space, int gpus, int pp)
+bool walk_has_stages(const struct space *space, int gpus, int pp)
 {
         bool listed = space->stages.count == 0;
         for (int i = 0; i < space->stages.count; i++)
@@ -352,7 +443,7 @@ int64_t walk_length(const struct space *space, int gpus)
 {
         int64_t length = 0;
         for (int pp = 1; pp <= gpus; pp++)
-                length += stages_asked_for(space, gpus, pp) ? axes_combinations(&space->axes) : 0;
+                length += walk_has_stages(space, gpus, pp) ? axes_combinations(&space->axes) : 0;
         return length;
 }
 
@@ -372,9 +463,28 @@ int walk_group(struct space_group *group, const struct space *space, const struc
         for (int i = 0; i < space->axes.count; i++)
                 c.bears[i] = bears_on_work(space->axes.axis[i].flag);
         for (int pp = 1; rc == 0 && pp <= group->gpus; pp++)
-                if (stages_asked_for(space, group->gpus, pp))
+                if (walk_has_stages(space, group->gpus, pp))
                         rc = consider_grid(&c, pp, err);
         group->candidates = c.list;
         group->count = c.count;
         return rc;
+}
+
+double walk_seconds(const struct space_group *group, const struct space *space, const struct machine *machine,
+                    struct walk_memo *memo, struct options *plan, double limit, double *excess)
+{
+        struct space_group own = *group;
+        struct collection c = {.space = space, .machine = machine, .group = &own, .memo = memo};
+        struct capacity_need need;
+        struct rv_error_info why;
+        *excess = 0;
+        if (options_ranks(plan) != group->gpus || !is_sound(&c, plan))
+                return INFINITY;
+        machine_choose_logits(machine, plan);
+        const struct capacity capacity = machine_capacity(machine, plan);
+        if (capacity_check(plan, &capacity, &need, &why)) {
+                *excess = (double)capacity_needs(&need) / (double)capacity_has(&capacity, &need);
+                return INFINITY;
+        }
+        return price(&c, plan, limit);
 }

@@ -31,6 +31,18 @@ struct walk_memo {
 };
 void walk_memo_free(struct walk_memo *memo);
 
+/* Whether plans of so many stages are asked for and possible. */
+bool walk_has_stages(const struct space *space, int gpus, int pp);
+
+/* Returns a plan of a group from its flags but dp, which follows from them. It may be unsound. */
+struct options walk_complete(const struct space_group *group, struct options plan);
+
+/* Returns the seconds of a plan on paper. INFINITY: it is unsound, does not fit, has no price, or takes
+ * longer than `limit`. `excess` becomes by how many times it is too large for the memory, or 0: that is not
+ * why. */
+double walk_seconds(const struct space_group *group, const struct space *space, const struct machine *machine,
+                    struct walk_memo *memo, struct options *plan, double limit, double *excess);
+
 /* Returns how many combinations the way of one group has, those that are passed over too. */
 int64_t walk_length(const struct space *space, int gpus);
 

@@ -167,7 +167,7 @@ static double batch_with(struct propagation *p, const struct change *change)
         const struct price_nudge nudge = {factor, p};
         p->change = change;
         p->largest = 0;
-        return paper_batch_nudged(p->machine, p->options, &nudge);
+        return paper_batch_nudged(p->machine, p->options, &nudge, NULL);
 }
 
 /* Half of what the batch differs by between the change up and the change down, relative. */

@@ -181,15 +181,15 @@ double paper_batch_priced(const struct machine *machine, const struct options *o
 }
 
 double paper_batch_nudged(const struct machine *machine, const struct options *options,
-                          const struct price_nudge *nudge)
+                          const struct price_nudge *nudge, struct paper_memo *memo)
 {
         struct rv_error_info ignored;
-        return priced_batch(machine, options, nudge, false, NULL, NULL, &ignored);
+        return priced_batch(machine, options, nudge, false, NULL, memo, &ignored);
 }
 
 double paper_batch_seconds(const struct machine *machine, const struct options *options)
 {
-        return paper_batch_nudged(machine, options, NULL);
+        return paper_batch_nudged(machine, options, NULL, NULL);
 }
 
 double paper_batch_of(void *machine, const struct options *options)

@@ -33,9 +33,10 @@ void paper_memo_free(struct paper_memo *memo);
 double paper_batch_priced(const struct machine *machine, const struct options *options,
                           struct paper_bound *bound, struct paper_memo *memo, struct rv_error_info *err);
 
-/* Returns the same with every price multiplied by what `nudge` (may be NULL) says. */
+/* Returns the same with every price multiplied by what `nudge` (may be NULL) says. `memo` may be NULL, and of
+ * several nudges. */
 double paper_batch_nudged(const struct machine *machine, const struct options *options,
-                          const struct price_nudge *nudge);
+                          const struct price_nudge *nudge, struct paper_memo *memo);
 
 /* paper_batch_seconds in the form that capacity_changes takes; `machine` is a struct machine. */
 double paper_batch_of(void *machine, const struct options *options);

@@ -1,0 +1,473 @@
+/* `ranvier plan`: the command line, and what follows from it. */
+#include "sim/search/plan.h"
+
+#include "runtime/base/command_line.h"
+#include "runtime/base/file.h"
+#include "runtime/base/number.h"
+#include "runtime/base/parse.h"
+#include "runtime/base/progress.h"
+#include "runtime/base/setting.h"
+#include "runtime/report/report.h"
+#include "sim/search/search.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the command line ---- */
+
+static const char documentation[] =
+        "Says how to train a model on a machine: searches all plans, simulates the best, and tells its time, "
+        "memory, "
+        "days and cost, what bounds it, what comes next, and what would help most.\v"
+        "Llama 3 70B on 64 H100, and what a training of 2 trillion tokens costs:\n"
+        "  ranvier plan llama3-70b --gpus 64 --machine h100\n"
+        "  ranvier plan llama3-70b --gpus 64 --machine h100 \\\n"
+        "      --tokens 2T --days 90 --price-per-gpu-hour 2.5\n"
+        "Only plans that Megatron-LM has, run as it runs them:\n"
+        "  ranvier plan llama3-8b --gpus 16 --machine h100 --plans megatron --like megatron\n"
+        "An interrupt (control-C) ends the search; what was found is answered.\n";
+
+struct settings {
+        struct ask ask;
+        double batch_tokens, days, price; /* 0: not given */
+        int64_t memory;                   /* likewise */
+        const char *report;
+        bool json;
+        char batch_text[24], seq_text[24], memory_text[24];
+};
+
+static int parse_memory(void *at, const char *option, const char *text, struct rv_error_info *err)
+{
+        if (parse_bytes(text, at) || *(int64_t *)at < 1)
+                return rv_fail(err, RV_EINPUT, "%s: '%.32s' is not a size, such as 80GB or 64GiB", option,
+                               text);
+        return 0;
+}
+
+#define AT(member) .offset = offsetof(struct settings, member)
+
+/* clang-format off */
+static const struct setting option_rows[] = {
+        {SETTING_HEADING, .help = "The question:"},
+        {SETTING_TOKENS, "batch-tokens", .argument = "T", AT(batch_tokens),
+         .help = "Tokens of one batch, such as 4M (default 4M; --batch-size says it in sequences)"},
+        {SETTING_REAL, "days", .argument = "D", AT(days), .low = 1e-3, .high = 1e6,
+         .help = "How long the training may take: says whether it does, and else how many GPUs would do"},
+        {SETTING_OWN, "memory", .argument = "SIZE", AT(memory), .parse = parse_memory,
+         .help = "Memory of a GPU that may be used, such as 72GiB (default: the machine's)"},
+        {SETTING_REAL, "price-per-gpu-hour", .argument = "X", AT(price), .low = 1e-6, .high = 1e6,
+         .help = "What a GPU costs an hour, in any money: says what the training costs"},
+        {SETTING_HEADING, .help = "The answer:"},
+        {SETTING_SET, "json", AT(json), .help = "Print the answer as JSON"},
+        {SETTING_PATH, "report", .argument = "FILE", AT(report), .help = "Write the answer as JSON, too"},
+        {.help = NULL},
+};
+/* clang-format on */
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+        struct settings *s = state->input;
+        if (key == ARGP_KEY_INIT) {
+                state->child_inputs[0] = &s->ask;
+                return 0;
+        }
+        return settings_take(option_rows, s, key, text, command_line_error(state));
+}
+
+/* ---- what the question leaves open ---- */
+
+static void assume(json_t *assumed, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void assume(json_t *assumed, const char *format, ...)
+{
+        char sentence[256];
+        va_list values;
+        va_start(values, format);
+        vsnprintf(sentence, sizeof sentence, format, values);
+        va_end(values);
+        json_array_append_new(assumed, json_string(sentence));
+}
+
+/* As many sequences as come nearest to so many tokens and can be shared evenly by many numbers of replicas: a
+ * multiple of the devices, or, if there are more of these, a divisor of them. */
+static int64_t sequences_of(double tokens, int seq_len, int gpus)
+{
+        const int64_t nearest = (int64_t)fmax(1, round(tokens / seq_len));
+        if (nearest >= gpus)
+                return (int64_t)fmax(1, round((double)nearest / gpus)) * gpus;
+        int64_t sequences = nearest;
+        while (gpus % sequences)
+                sequences--;
+        return sequences;
+}
+
+/* The longest sequence that is taken without being asked for: what models are mostly trained on, however far
+ * their positions reach. */
+enum { USUAL_SEQUENCE = 8192, USUAL_BATCH_TOKENS = 1 << 22 };
+
+static int settle_batch(struct settings *s, json_t *assumed, struct rv_error_info *err)
+{
+        struct options *base = &s->ask.space.base;
+        const int gpus = s->ask.space.gpus.values[0];
+        int rc = 0;
+        if (base->batch_size && s->batch_tokens > 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--batch-size and --batch-tokens say the same: give one of them");
+        if (!base->seq_len && base->gpt.n_positions > USUAL_SEQUENCE) {
+                snprintf(s->seq_text, sizeof s->seq_text, "%d", USUAL_SEQUENCE);
+                assume(assumed, "sequences of %d tokens, of at most %d (--seq-len)", USUAL_SEQUENCE,
+                       base->gpt.n_positions);
+                rc = ask_fix(&s->ask, "seq-len", s->seq_text, err);
+        }
+        if (rc || base->batch_size)
+                return rc;
+        const int seq_len = base->seq_len ? base->seq_len : base->gpt.n_positions;
+        const double tokens = s->batch_tokens > 0 ? s->batch_tokens : USUAL_BATCH_TOKENS;
+        const int64_t sequences = sequences_of(tokens, seq_len, gpus);
+        char text[NUMBER_TEXT];
+        snprintf(s->batch_text, sizeof s->batch_text, "%lld", (long long)sequences);
+        if (s->batch_tokens == 0)
+                assume(assumed, "batches of about %s tokens (--batch-tokens)", number_count(text, tokens));
+        if (fabs((double)sequences * seq_len / tokens - 1) > 1e-9)
+                assume(assumed, "%lld sequences a batch, which %d GPU%s can share evenly",
+                       (long long)sequences, gpus, rv_plural(gpus));
+        return ask_fix(&s->ask, "batch-size", s->batch_text, err);
+}
+
+/* A list of the values up to `max` that divide `whole`, where the user gave none. */
+static void list_divisors(struct axes *axes, const char *flag, int whole, int max)
+{
+        struct axis *axis = axes_named(axes, flag);
+        if (axis->given)
+                return;
+        axis->list.count = 0;
+        for (int i = 1; i <= max && i <= whole && axis->list.count < FLAG_VALUES; i++)
+                if (whole % i == 0)
+                        axis->list.values[axis->list.count++] = i;
+}
+
+static void list_values(struct axes *axes, const char *flag, int first, int second)
+{
+        struct axis *axis = axes_named(axes, flag);
+        if (!axis->given)
+                axis->list = (struct flag_values){{first, second}, 2};
+}
+
+/* Beside what --plans all varies: shards up to a node, groups of replicas of a node, and what ZeRO-3 can do
+ * once a batch. Grids of shards are for whoever asks for them. */
+static void widen(struct ask *ask, const struct machine *machine)
+{
+        enum { MOST_SHARDS = 16, MOST_EXPERT_RANKS = 64 };
+        struct axes *axes = &ask->space.axes;
+        const int node = machine->platform.gpus_per_node, gpus = machine->gpus;
+        struct axis *grid = axes_named(axes, "grid-overlap");
+        if (!grid->given)
+                grid->list.count = 1;
+        list_divisors(axes, "tp", node < gpus ? node : gpus, MOST_SHARDS);
+        if (ask->space.base.gpt.n_expert > 0)
+                list_divisors(axes, "ep", ask->space.base.gpt.n_expert, MOST_EXPERT_RANKS);
+        if (ask->plans && strcmp(ask->plans, "all") != 0)
+                return;
+        list_values(axes, "reshard-after-forward", true, false);
+        list_values(axes, "gather-each", GATHER_EACH_MICRO_BATCH, GATHER_EACH_BATCH);
+        list_values(axes, "offload-parameters", false, true);
+        if (gpus > node)
+                list_values(axes, "shard-replicas", 0, node);
+        if (!ask->recompute_given)
+                ask->space.recompute = (1u << RECOMPUTES) - 1 - (1u << RECOMPUTE_LAYER);
+}
+
+static int check_settings(const struct settings *s, struct rv_error_info *err)
+{
+        const struct ask *ask = &s->ask;
+        if (ask->space.gpus.count > 1)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--gpus: plan answers for one number of devices; ranvier sweep compares several");
+        if (s->memory && ask->space.base.memory[MEMORY_DEVICE])
+                return rv_fail(err, RV_EINPUT, "--memory and --device-memory say the same: give one of them");
+        const struct file_use uses[] = {{"MODEL", ask->model, false},
+                                        {"--profile", ask->profile, false},
+                                        {"--platform", ask->platform, false},
+                                        {"--report", s->report, true}};
+        return file_check_uses(uses, sizeof uses / sizeof *uses, err);
+}
+
+static int settle(struct settings *s, json_t *assumed, struct rv_error_info *err)
+{
+        struct ask *ask = &s->ask;
+        struct options *base = &ask->space.base;
+        struct machine machine;
+        char text[NUMBER_TEXT];
+        if (!ask->plans)
+                ask->plans = "all";
+        int rc = ask->model
+                         ? gpt_load(&base->gpt, ask->model, err) /* which the batch follows from */
+                         : rv_fail(err, RV_EINPUT,
+                                   "MODEL is missing: a preset's name, such as llama3-70b, or a config.json");
+        if (rc == 0)
+                rc = settle_batch(s, assumed, err);
+        snprintf(s->memory_text, sizeof s->memory_text, "%lldB", (long long)s->memory);
+        if (rc == 0 && s->memory)
+                rc = ask_fix(ask, "device-memory", s->memory_text, err);
+        if (rc == 0)
+                rc = ask_resolve(ask, err);
+        if (rc == 0)
+                rc = machine_open(&machine, ask->profile, ask->platform, ask->space.gpus.values[0],
+                                  ask->fits_only, err);
+        if (rc)
+                return rc;
+        widen(ask, &machine);
+        machine_close(&machine);
+        if (!ask->tokens_text)
+                assume(assumed, "a training of %s tokens (--tokens)", number_count(text, report_tokens(0)));
+        return 0;
+}
+
+/* ---- the work ---- */
+
+/* The first interrupt ends what is under way, the second one the program. */
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal_number)
+{
+        (void)signal_number;
+        interrupted = 1;
+}
+
+static void catch_interrupts(void)
+{
+        struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND};
+        sigaction(SIGINT, &action, NULL);
+}
+
+struct search {
+        const struct settings *settings;
+        struct space space;
+        struct space_groups groups;
+        struct jobs jobs;
+        struct progress progress;
+        int begin; /* of the jobs under way */
+};
+
+static bool show_weighing(void *context, double share)
+{
+        struct search *s = context;
+        progress_show(&s->progress, share, "weighing plans");
+        return !interrupted;
+}
+
+static bool show_simulating(void *context)
+{
+        struct search *s = context;
+        char text[64];
+        int done = 0;
+        for (int i = s->begin; i < s->jobs.count; i++)
+                done += s->jobs.list[i].outcome.state != OUTCOME_PENDING;
+        snprintf(text, sizeof text, "%d of %d plans simulated", s->begin + done, s->jobs.count);
+        progress_show(&s->progress, (double)done / (s->jobs.count - s->begin), text);
+        return !interrupted;
+}
+
+static int run_jobs(struct search *s, int processes, struct rv_error_info *err)
+{
+        progress_begin(&s->progress);
+        const int rc = jobs_run(&s->jobs, s->begin, 1, processes, show_simulating, s, err);
+        progress_end(&s->progress, NULL);
+        s->begin = s->jobs.count;
+        return rc;
+}
+
+static const struct job *best_job(const struct search *s)
+{
+        const struct job *best = NULL;
+        for (int i = 0; i < s->groups.count; i++) {
+                const struct job *own = search_look(&s->groups.groups[i], &s->jobs).best;
+                if (own && (!best || search_order(own, best) < 0))
+                        best = own;
+        }
+        return best;
+}
+
+static bool is_simulated(const struct jobs *jobs, const struct candidate *candidate)
+{
+        for (int i = 0; i < jobs->count; i++)
+                if (jobs->list[i].candidate == candidate)
+                        return true;
+        return false;
+}
+
+/* The best on paper of each group, on until none could beat the best, and the best that divides the work in
+ * another way. */
+static int simulate_best(struct search *s, int processes, struct rv_error_info *err)
+{
+        int found = 1, rc = 0;
+        while (rc == 0 && found > 0 && (s->jobs.count == 0 || !interrupted)) {
+                found = 0;
+                for (int i = 0; rc >= 0 && i < s->groups.count; i++) {
+                        rc = search_next(&s->space, &s->groups.groups[i], &s->jobs, processes, err);
+                        found += rc;
+                }
+                rc = rc < 0 ? rc : 0;
+                if (rc == 0 && found > 0)
+                        rc = run_jobs(s, processes, err);
+        }
+        const struct job *best = best_job(s);
+        if (rc || !best || interrupted)
+                return rc;
+        const struct candidate *next = answer_next(&s->groups, best->candidate);
+        if (!next || is_simulated(&s->jobs, next))
+                return 0;
+        rc = jobs_add(&s->jobs, &next, 1, err);
+        return rc ? rc : run_jobs(s, processes, err);
+}
+
+/* Opens the groups for so many devices. */
+static int weigh(struct search *s, int gpus, struct rv_error_info *err)
+{
+        const struct ask *ask = &s->settings->ask;
+        s->space = ask->space;
+        s->space.gpus = (struct int_list){{gpus}, 1};
+        s->space.reach = 1.03;
+        s->space.larger = 2;
+        s->space.margin = 0;
+        s->space.workers = ask_processes(ask, 1);
+        s->space.tick = show_weighing;
+        s->space.context = s;
+        progress_begin(&s->progress);
+        const int rc = space_explore(&s->groups, &s->space, ask->profile, ask->platform, ask->fits_only, err);
+        progress_end(&s->progress, NULL);
+        return rc;
+}
+
+/* How many devices would do: as many as would if days fell as devices are added, and on while that is not
+ * enough. `slower` is the simulated time of the answer, relative to its time on paper. */
+static int find_enough(const struct settings *settings, const struct plan_answer *answer,
+                       struct plan_enough *enough, struct rv_error_info *err)
+{
+        enum { TIMES = 4 };
+        const struct job *best = answer->answer.best;
+        const struct machine *m = best->candidate->machine;
+        const double slower = best->outcome.figures.median / best->candidate->paper_seconds;
+        double days = best->outcome.figures.training_days;
+        int gpus = m->gpus, rc = 0;
+        for (int i = 0; rc == 0 && i < TIMES && days > settings->days && !interrupted; i++) {
+                const int node = m->platform.gpus_per_node;
+                struct search s = {.settings = settings};
+                gpus = (int)ceil(gpus * days / settings->days / node) * node;
+                rc = weigh(&s, gpus, err);
+                const struct candidate *plan = NULL;
+                for (int g = 0; rc == 0 && g < s.groups.count; g++) {
+                        const struct space_group *group = &s.groups.groups[g];
+                        if (group->count > 0 &&
+                            (!plan || group->candidates[0].paper_seconds < plan->paper_seconds))
+                                plan = &group->candidates[0];
+                }
+                if (plan) {
+                        days = best->outcome.figures.training_days * slower * plan->paper_seconds /
+                               best->outcome.figures.median;
+                        *enough = (struct plan_enough){gpus, days, plan->options};
+                }
+                space_free(&s.groups);
+                if (!plan)
+                        break;
+        }
+        if (rc == 0 && days > settings->days)
+                enough->gpus = 0;
+        /* More devices than there are, or than the batch has work for, are no error of the question. */
+        return rc == RV_ESYSTEM ? rc : 0;
+}
+
+static int show(const struct settings *s, const struct plan_answer *answer, struct rv_error_info *err)
+{
+        json_t *json = plan_json(answer);
+        int rc = json ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for the answer");
+        if (rc == 0 && s->json)
+                json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+        if (rc == 0 && s->json)
+                putchar('\n');
+        if (rc == 0 && !s->json)
+                plan_print(answer, stdout);
+        if (rc == 0 && s->report)
+                rc = file_write_json(s->report, json, err);
+        json_decref(json);
+        return rc;
+}
+
+/* What goes wrong in all simulations is an error; in some of them, the others answer. */
+static int check_best(const struct plan_answer *answer, struct rv_error_info *err)
+{
+        if (answer->answer.best)
+                return 0;
+        for (int i = 0; i < answer->jobs->count; i++)
+                if (answer->jobs->list[i].outcome.state == OUTCOME_FAILED)
+                        return rv_fail(err, RV_ESYSTEM, "no simulation succeeded: %s",
+                                       answer->jobs->list[i].outcome.failure);
+        return rv_fail(err, RV_ESYSTEM, "interrupted before a plan was simulated");
+}
+
+static int plan(const struct settings *settings, const json_t *assumed, const char *command,
+                struct rv_error_info *err)
+{
+        const struct ask *ask = &settings->ask;
+        const int processes = ask_processes(ask, 1);
+        struct search s = {.settings = settings};
+        const double started = progress_clock();
+        int rc = weigh(&s, ask->space.gpus.values[0], err);
+        struct plan_answer answer = {.ask = ask,
+                                     .command = command,
+                                     .assumed = assumed,
+                                     .days_wanted = settings->days,
+                                     .price_per_gpu_hour = settings->price,
+                                     .groups = &s.groups,
+                                     .jobs = &s.jobs,
+                                     .search = {progress_clock() - started, processes, false}};
+        s.jobs.tokens = report_tokens(ask->tokens);
+        s.jobs.intervals = true;
+        if (rc == 0 && !(s.groups.stopped && s.groups.groups[0].considered == 0))
+                rc = search_check(&s.groups, err);
+        if (rc == 0)
+                rc = simulate_best(&s, processes, err);
+        if (rc == 0)
+                rc = answer_find(&answer.answer, &s.groups, &s.jobs, processes, err);
+        if (rc == 0)
+                rc = check_best(&answer, err);
+        if (rc == 0 && settings->days > 0)
+                rc = find_enough(settings, &answer, &answer.enough, err);
+        answer.search.stopped = interrupted;
+        if (rc == 0)
+                rc = show(settings, &answer, err);
+        free(s.jobs.list);
+        space_free(&s.groups);
+        return rc;
+}
+
+int plan_main(int argc, char **argv)
+{
+        struct argp_option options[SETTINGS + 1];
+        settings_options(option_rows, options, ASK_GROUPS + 1);
+        const struct argp_child children[] = {{ask_argp(), 0, NULL, 0}, {0}};
+        const struct argp argp = {options, parse_option, NULL, documentation, children, NULL, NULL};
+        struct settings s = {.days = 0};
+        struct rv_error_info err = {.code = RV_OK};
+        char *command = command_line_text(argv[0], argc, argv);
+        json_t *assumed = json_array();
+        ask_init(&s.ask);
+        int rc = command && assumed ? command_line_parse(&argp, argc, argv, &s, false, &err)
+                                    : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
+        if (rc == 0)
+                rc = ask_machine(&s.ask, &err);
+        if (rc == 0)
+                rc = check_settings(&s, &err);
+        if (rc == 0)
+                rc = settle(&s, assumed, &err);
+        if (rc == 0) {
+                catch_interrupts();
+                rc = plan(&s, assumed, command, &err);
+        }
+        ask_free(&s.ask);
+        json_decref(assumed);
+        free(command);
+        return command_line_end("plan", rc, &err);
+}

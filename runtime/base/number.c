@@ -63,6 +63,19 @@ char *number_count(char text[NUMBER_TEXT], double count)
         return text;
 }
 
+char *number_tokens(char text[NUMBER_TEXT], double tokens)
+{
+        static const struct {
+                double factor;
+                const char *letter;
+        } units[] = {{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1, ""}};
+        size_t i = 0;
+        while (units[i].factor > 1 && tokens < units[i].factor)
+                i++;
+        snprintf(text, NUMBER_TEXT, "%.3g%s", tokens / units[i].factor, units[i].letter);
+        return text;
+}
+
 char *number_flops(char text[NUMBER_TEXT], double flops_per_second)
 {
         const bool tera = flops_per_second >= 1e12;

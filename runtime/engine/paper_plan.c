@@ -770,12 +770,15 @@ static double run_batch(struct batch *b, bool whole, struct paper_bound *bound, 
         return run_pipeline(b, min, memo) ? run_after(b) : NAN;
 }
 
-static void price_members(struct batch *b)
+/* `first`: the first replica stands for all; it costs no more than the slowest. */
+static void price_members(struct batch *b, bool first)
 {
         const int pp = b->plan.pp;
         for (int i = 0; i < b->members; i++)
                 b->stages[i].tensor = &b->tensors[PASSES * b->plan.virtual_stages * i];
-        if (b->links->folded)
+        if (b->links->folded && first)
+                price_replica(b, 0, b->stages);
+        else if (b->links->folded)
                 choose_replica(b);
         for (int i = 0; !b->links->folded && i < b->plan.dp; i++)
                 price_replica(b, i, &b->stages[i * pp]);
@@ -799,7 +802,7 @@ double paper_plan_seconds(const struct options *o, const struct paper_links *lin
         if (parts && b.stages && b.tensors && b.through) {
                 for (int i = 0; i < pp; i++)
                         parts[i] = options_core_stage(o, i, 0);
-                price_members(&b);
+                price_members(&b, bound && bound->limit <= 0);
                 found = run_batch(&b, whole, bound, memo);
         }
         free(parts);

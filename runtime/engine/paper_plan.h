@@ -44,6 +44,7 @@ struct paper_bound {
  *
  * `bound` (NULL: none; not with `whole`) is for a search: bound->least becomes what the work of a batch takes
  * at least, in any order of it, and if that is beyond bound->limit the batch is not run and this is returned.
+ * With a limit of 0 nothing else is done.
  *
  * `memo` (may be NULL) keeps pipelines, and must only be used with the same links: of plans that differ only
  * in what follows the pipeline, as with zero 1 or offload, the pipeline is run once. */

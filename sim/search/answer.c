@@ -146,8 +146,7 @@ bool answer_is_other(const struct options *a, const struct options *b)
 {
         return a->pp != b->pp || a->dp != b->dp || a->tp != b->tp || a->ep != b->ep ||
                options_context_ranks(a) != options_context_ranks(b) || a->zero != b->zero ||
-               a->recompute != b->recompute || a->offload != b->offload ||
-               a->offload_activations != b->offload_activations;
+               a->offload != b->offload;
 }
 
 const struct candidate *answer_next(const struct space_groups *groups, const struct candidate *best)
@@ -167,7 +166,7 @@ const struct candidate *answer_next(const struct space_groups *groups, const str
 
 /* ---- changes ---- */
 
-enum { TRIED = 96 };
+enum { TRIED = 48 };
 
 /* The plans that changes are tried on, best on paper first. */
 struct tried {

@@ -102,7 +102,7 @@ static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "Plans to consider:"},
         {SETTING_LIST, "micro-batch-size", .argument = "B,B,...", AT(space.micro_batch_sizes), .min = 1,
          .max = LARGEST_GRID,
-         .help = "Sizes of micro-batches (default 1,2,4,8)"},
+         .help = "Sizes of micro-batches (default 1,2,4,8; of ranvier plan up to 64)"},
         {SETTING_LIST, "pp", .argument = "P,P,...", AT(space.stages), .min = 1, .max = LARGEST_GRID,
          .help = "Pipeline stages (default: all that divide N, up to the layers)"},
         {SETTING_OWN, "recompute", .argument = "WHICH", .parse = parse_recompute,
@@ -181,12 +181,13 @@ const struct argp *ask_argp(void)
 
 void ask_init(struct ask *s)
 {
-        *s = (struct ask){.space = {.offload = SPACE_BOTH,
-                                    .recompute = BOTH_RECOMPUTATIONS,
-                                    .offload_activations = SPACE_BOTH,
-                                    .simulate = SPACE_AUTO,
-                                    .margin = 0.05,
-                                    .micro_batch_sizes = {{1, 2, 4, 8}, 4}}};
+        *s = (struct ask){.space = {
+                                  .offload = SPACE_BOTH,
+                                  .recompute = BOTH_RECOMPUTATIONS,
+                                  .offload_activations = SPACE_BOTH,
+                                  .simulate = SPACE_AUTO,
+                                  .margin = 0.05,
+                          }};
         options_init(&s->space.base);
         axes_init(&s->space.axes);
 }
@@ -266,6 +267,8 @@ int ask_resolve(struct ask *s, struct rv_error_info *err)
 {
         struct options *base = &s->space.base;
         base->model = s->model;
+        if (s->space.micro_batch_sizes.count == 0)
+                s->space.micro_batch_sizes = (struct int_list){{1, 2, 4, 8}, 4};
         int rc = take_preset(s, err);
         if (rc == 0)
                 rc = take_framework(s, err);

@@ -128,7 +128,7 @@ static int settle_batch(struct settings *s, json_t *assumed, struct rv_error_inf
         char text[NUMBER_TEXT];
         snprintf(s->batch_text, sizeof s->batch_text, "%lld", (long long)sequences);
         if (s->batch_tokens == 0)
-                assume(assumed, "batches of about %s tokens (--batch-tokens)", number_count(text, tokens));
+                assume(assumed, "batches of about %s tokens (--batch-tokens)", number_tokens(text, tokens));
         if (fabs((double)sequences * seq_len / tokens - 1) > 1e-9)
                 assume(assumed, "%lld sequences a batch, which %d GPU%s can share evenly",
                        (long long)sequences, gpus, rv_plural(gpus));
@@ -181,6 +181,11 @@ static void widen(struct ask *ask, const struct machine *machine)
 static int check_settings(const struct settings *s, struct rv_error_info *err)
 {
         const struct ask *ask = &s->ask;
+        if (!ask->machine && !ask->profile && !ask->platform)
+                return rv_fail(err, RV_EINPUT,
+                               "--machine is missing: a name such as h100 (ranvier machines lists them); or "
+                               "--profile and "
+                               "--platform");
         if (ask->space.gpus.count > 1)
                 return rv_fail(
                         err, RV_EINPUT,
@@ -202,6 +207,8 @@ static int settle(struct settings *s, json_t *assumed, struct rv_error_info *err
         char text[NUMBER_TEXT];
         if (!ask->plans)
                 ask->plans = "all";
+        if (ask->space.micro_batch_sizes.count == 0)
+                ask->space.micro_batch_sizes = (struct int_list){{1, 2, 4, 8, 16, 32, 64}, 7};
         int rc = ask->model
                          ? gpt_load(&base->gpt, ask->model, err) /* which the batch follows from */
                          : rv_fail(err, RV_EINPUT,
@@ -221,7 +228,7 @@ static int settle(struct settings *s, json_t *assumed, struct rv_error_info *err
         widen(ask, &machine);
         machine_close(&machine);
         if (!ask->tokens_text)
-                assume(assumed, "a training of %s tokens (--tokens)", number_count(text, report_tokens(0)));
+                assume(assumed, "a training of %s tokens (--tokens)", number_tokens(text, report_tokens(0)));
         return 0;
 }
 
@@ -306,7 +313,7 @@ static int simulate_best(struct search *s, int processes, struct rv_error_info *
         while (rc == 0 && found > 0 && (s->jobs.count == 0 || !interrupted)) {
                 found = 0;
                 for (int i = 0; rc >= 0 && i < s->groups.count; i++) {
-                        rc = search_next(&s->space, &s->groups.groups[i], &s->jobs, processes, err);
+                        rc = search_next(&s->space, &s->groups.groups[i], &s->jobs, 1, err);
                         found += rc;
                 }
                 rc = rc < 0 ? rc : 0;
@@ -341,42 +348,48 @@ static int weigh(struct search *s, int gpus, struct rv_error_info *err)
         return rc;
 }
 
-/* How many devices would do: as many as would if days fell as devices are added, and on while that is not
- * enough. `slower` is the simulated time of the answer, relative to its time on paper. */
+/* The best on paper for so many devices; its options are copied. INFINITY: there is none. */
+static int best_on_paper(const struct settings *settings, int gpus, double *seconds, struct options *best,
+                         struct rv_error_info *err)
+{
+        struct search s = {.settings = settings};
+        const int rc = weigh(&s, gpus, err);
+        *seconds = INFINITY;
+        for (int i = 0; rc == 0 && i < s.groups.count; i++) {
+                const struct space_group *group = &s.groups.groups[i];
+                if (group->count > 0 && group->candidates[0].paper_seconds < *seconds) {
+                        *seconds = group->candidates[0].paper_seconds;
+                        *best = group->candidates[0].options;
+                }
+        }
+        space_free(&s.groups);
+        /* More devices than there are, or than share the batch evenly, are no error of the question. */
+        return rc == RV_ESYSTEM ? rc : 0;
+}
+
+/* How many devices would do: as many as would if days fell as devices are added, and on by nodes while that
+ * is not enough. Simulated times are taken to differ from those on paper as the answer's does. */
 static int find_enough(const struct settings *settings, const struct plan_answer *answer,
                        struct plan_enough *enough, struct rv_error_info *err)
 {
-        enum { TIMES = 4 };
+        enum { TIMES = 8 };
         const struct job *best = answer->answer.best;
-        const struct machine *m = best->candidate->machine;
-        const double slower = best->outcome.figures.median / best->candidate->paper_seconds;
-        double days = best->outcome.figures.training_days;
-        int gpus = m->gpus, rc = 0;
+        const double now = best->outcome.figures.training_days, paper = best->candidate->paper_seconds;
+        const int node = best->candidate->machine->platform.gpus_per_node;
+        int gpus = best->candidate->machine->gpus, rc = 0;
+        double days = now;
         for (int i = 0; rc == 0 && i < TIMES && days > settings->days && !interrupted; i++) {
-                const int node = m->platform.gpus_per_node;
-                struct search s = {.settings = settings};
-                gpus = (int)ceil(gpus * days / settings->days / node) * node;
-                rc = weigh(&s, gpus, err);
-                const struct candidate *plan = NULL;
-                for (int g = 0; rc == 0 && g < s.groups.count; g++) {
-                        const struct space_group *group = &s.groups.groups[g];
-                        if (group->count > 0 &&
-                            (!plan || group->candidates[0].paper_seconds < plan->paper_seconds))
-                                plan = &group->candidates[0];
-                }
-                if (plan) {
-                        days = best->outcome.figures.training_days * slower * plan->paper_seconds /
-                               best->outcome.figures.median;
-                        *enough = (struct plan_enough){gpus, days, plan->options};
-                }
-                space_free(&s.groups);
-                if (!plan)
-                        break;
+                const int wanted = (int)ceil(gpus * days / settings->days / node) * node;
+                double seconds;
+                gpus = wanted > gpus ? wanted : gpus + node;
+                rc = best_on_paper(settings, gpus, &seconds, &enough->options, err);
+                days = isinf(seconds) ? settings->days * (1 + 1e-9) : now * seconds / paper;
         }
-        if (rc == 0 && days > settings->days)
-                enough->gpus = 0;
-        /* More devices than there are, or than the batch has work for, are no error of the question. */
-        return rc == RV_ESYSTEM ? rc : 0;
+        if (rc == 0 && days <= settings->days) {
+                enough->gpus = gpus;
+                enough->days = days;
+        }
+        return rc;
 }
 
 static int show(const struct settings *s, const struct plan_answer *answer, struct rv_error_info *err)
@@ -433,7 +446,8 @@ static int plan(const struct settings *settings, const json_t *assumed, const ch
                 rc = answer_find(&answer.answer, &s.groups, &s.jobs, processes, err);
         if (rc == 0)
                 rc = check_best(&answer, err);
-        if (rc == 0 && settings->days > 0)
+        if (rc == 0 && settings->days > 0 &&
+            answer.answer.best->outcome.figures.training_days > settings->days)
                 rc = find_enough(settings, &answer, &answer.enough, err);
         answer.search.stopped = interrupted;
         if (rc == 0)
@@ -457,9 +471,9 @@ int plan_main(int argc, char **argv)
         int rc = command && assumed ? command_line_parse(&argp, argc, argv, &s, false, &err)
                                     : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
         if (rc == 0)
-                rc = ask_machine(&s.ask, &err);
-        if (rc == 0)
                 rc = check_settings(&s, &err);
+        if (rc == 0)
+                rc = ask_machine(&s.ask, &err);
         if (rc == 0)
                 rc = settle(&s, assumed, &err);
         if (rc == 0) {

@@ -158,7 +158,7 @@ static void print_training(const struct plan_answer *a, FILE *out)
         const struct platform *p = &machine_of(a)->platform;
         char tokens[NUMBER_TEXT], hours[NUMBER_TEXT], cost[NUMBER_TEXT];
         fprintf(out, "  training     %s tokens in %.1f days, %s GPU hours",
-                number_count(tokens, (double)best->outcome.figures.training_tokens), t.days,
+                number_tokens(tokens, (double)best->outcome.figures.training_tokens), t.days,
                 number_count(hours, t.gpu_hours));
         if (t.cost > 0)
                 fprintf(out, ", %s at %g an hour", number_count(cost, t.cost), a->price_per_gpu_hour);

@@ -278,16 +278,12 @@ static int recomputations(const struct space *space)
         return count;
 }
 
-/* The one of all sizes and recomputations of a plan that takes least memory; false: none is sound. */
+/* The one of all recomputations of a plan that takes least memory; false: none is sound. */
 static bool make_least(const struct collection *c, const struct options *plan, struct options *least)
 {
         const struct space *space = c->space;
         struct rv_error_info why;
         *least = *plan;
-        least->micro_batch_size = INT_MAX;
-        for (int i = 0; i < space->micro_batch_sizes.count; i++)
-                if (space->micro_batch_sizes.values[i] < least->micro_batch_size)
-                        least->micro_batch_size = space->micro_batch_sizes.values[i];
         for (int recompute = 0; recompute < RECOMPUTES; recompute++)
                 if ((space->recompute >> recompute & 1u) &&
                     recompute_depth((enum recompute)recompute) >= recompute_depth(least->recompute))
@@ -343,19 +339,22 @@ static int consider_size(struct collection *c, const struct options *plan, struc
         return rc;
 }
 
-/* Every micro-batch size and recomputation of one plan. */
+/* Every micro-batch size and recomputation of one plan. With a reach sizes are passed over of which nothing
+ * can fit. */
 static int consider_sizes(struct collection *c, const struct options *plan, struct rv_error_info *err)
 {
         const struct int_list *sizes = &c->space->micro_batch_sizes;
-        int rc = 0;
-        if (c->space->reach > 0 && !may_fit(c, plan)) {
-                c->group->considered += sizes->count * recomputations(c->space);
-                return 0;
-        }
+        int too_large = INT_MAX, rc = 0;
         for (int i = 0; rc == 0 && i < sizes->count; i++) {
                 struct options options = *plan;
                 options.micro_batch_size = sizes->values[i];
-                rc = consider_size(c, &options, err);
+                const bool smaller = options.micro_batch_size < too_large;
+                if (c->space->reach == 0 || (smaller && may_fit(c, &options))) {
+                        rc = consider_size(c, &options, err);
+                        continue;
+                }
+                too_large = smaller ? options.micro_batch_size : too_large;
+                c->group->considered += recomputations(c->space);
         }
         return rc;
 }

@@ -49,6 +49,10 @@ def sweep(what, options, status=USAGE):
     return case(f"sweep: {what}", f"sweep tiny SWEEP {options}", status)
 
 
+def plan(what, options, status=USAGE):
+    return case(f"plan: {what}", f"plan {options}", status)
+
+
 def validate(what, options):
     return case(f"validate: {what}", f"validate {options}")
 
@@ -393,6 +397,17 @@ CASES = [
     simulate("a report on a full disk", "--report /dev/full", FAILED),
     simulate("a trace on a full disk", "--trace /dev/full", FAILED),
 
+    case("plan with nothing", "plan"),
+    plan("no machine", "llama3-8b --gpus 8"),
+    plan("no devices", "llama3-8b --machine h100"),
+    plan("several numbers of devices", "llama3-8b --machine h100 --gpus 8,16"),
+    plan("another machine", "llama3-8b --machine h1000 --gpus 8"),
+    plan("a batch said twice", "llama3-8b --machine h100 --gpus 8 --batch-size 8 --batch-tokens 4M"),
+    plan("a memory said twice", "llama3-8b --machine h100 --gpus 8 --memory 40GiB --device-memory 80GiB"),
+    plan("a memory that is no size", "llama3-8b --machine h100 --gpus 8 --memory plenty"),
+    plan("days that are none", "llama3-8b --machine h100 --gpus 8 --days 0"),
+    plan("what fits nowhere", "llama3.1-405b --machine h100 --gpus 1"),
+    plan("a report over the model", "llama3-8b --machine h100 --gpus 8 --report /nowhere/plan.json"),
     case("sweep with nothing", "sweep", ranks=BOTH),
     validate("a table that does not exist", "--table missing.csv"),
     validate("a device as a table", "--table /dev/zero"),

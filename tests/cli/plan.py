@@ -1,0 +1,141 @@
+#!/usr/bin/python3
+"""ranvier plan: the best of what it weighs is the best that a sweep finds by simulating all; what it says of the training follows
+from its figures; what would help does help, asked as a question of its own; an interrupt is answered; wrong questions are refused."""
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ranvier
+
+MODEL, MACHINE = "llama3-8b", "h100"
+QUESTION = [MODEL, "--machine", MACHINE, "--gpus", 8, "--batch-size", 64]
+# Axes that are small enough to simulate all of, for both commands.
+AXES = ["--tp", "1,2", "--pp", "1,2,4", "--cp", "1", "--schedule", "1f1b,interleaved", "--virtual-stages", "1,2", "--zero", "0,1,3",
+        "--order", "stages", "--sequence-parallel", "no,yes", "--overlap-allreduce", "no,yes", "--micro-batch-size", "1,2",
+        "--recompute", "none,full", "--offload", "both", "--offload-activations", "no", "--cp-exchange", "ring", "--grid-overlap", "oag",
+        "--reshard-after-forward", "on", "--gather-each", "micro-batch", "--offload-parameters", "no"]
+
+
+def plan(*arguments):
+    status, out, err = ranvier.run(["plan", *arguments, "--json"])
+    if status:
+        raise SystemExit(f"plan {arguments} ended with status {status}: {err}")
+    return json.loads(out)
+
+
+def seconds(answer):
+    return answer["best"]["batch_seconds"]["median"]
+
+
+def near(a, b, part):
+    return abs(a / b - 1) <= part
+
+
+def compare_with_sweep(tap, folder):
+    table = os.path.join(folder, "all.csv")
+    status, _, err = ranvier.run(["sweep", *QUESTION, *AXES, "--plans", "all", "--simulate", "all", "--csv", table])
+    tap.ok(status == 0, "a sweep simulates all plans of the axes", err)
+    with open(table) as file:
+        header, *rows = [line.strip().split(",") for line in file]
+    times = sorted(float(row[header.index("batch_seconds")]) for row in rows)
+    answer = plan(*QUESTION, *AXES)
+    tap.ok(near(seconds(answer), times[0], 1e-3), f"the plan is the best of {len(times)} that were simulated", f"{seconds(answer)} {times[:3]}")
+    tap.ok(answer["search"]["simulated"] < len(times) / 4, "of which it simulated few", answer["search"])
+    return answer
+
+
+def check_again(tap, folder, answer):
+    report = os.path.join(folder, "again.json")
+    words = shlex.split(answer["again"])
+    status, _, err = ranvier.run([*words[1:], "--report", report])
+    with open(report) as file:
+        again = json.load(file)
+    tap.ok(status == 0 and near(again["batch_seconds"]["median"], seconds(answer), 1e-8), "its command simulates it again", err)
+    tap.ok(again["plan"] == answer["best"]["plan"], "and its report has the same plan")
+
+
+def check_arithmetic(tap):
+    answer = plan(*QUESTION, *AXES, "--tokens", "1T", "--price-per-gpu-hour", 2.5)
+    best, batch = answer["best"], 64 * 8192
+    days = 1e12 / batch * seconds(answer) / 86400
+    tap.ok(near(best["training_days"], days, 1e-7) and near(best["gpu_hours"], 8 * 24 * days, 1e-7), "days and GPU hours follow from the time of a batch")
+    tap.ok(near(best["cost"], 2.5 * 8 * 24 * days, 1e-7), "and so does what they cost")
+    tap.ok(near(best["kilowatt_hours_at_most"], 10.2 * 24 * days, 1e-7) and "10.2 kW" in answer["sources"]["power"], "and what a node draws, with the source")
+    shares = [part["share"] for part in answer["bound_by"]]
+    tap.ok(near(sum(shares), 1, 0.02) and min(shares) >= 0, "shares of the time add up to all of it", shares)
+
+
+def check_changes(tap):
+    """Each change, asked as a question of its own, gains what is said."""
+    answer = plan(*QUESTION, *AXES, "--memory", "40GiB")
+    gains = {change["change"]: change["gain"] for change in answer["changes"]}
+    tap.ok([change["gain"] for change in answer["changes"]] == sorted(gains.values(), reverse=True), "changes come with the largest gain first")
+    more = plan(*QUESTION, *AXES, "--memory", "80GiB")
+    tap.ok(near(1 + gains.get("device_memory", 0), seconds(answer) / seconds(more), 0.01), "twice the memory gains what is said", gains)
+    larger = plan(*[128 if word == 64 else word for word in QUESTION], *AXES, "--memory", "40GiB")
+    tap.ok(near(1 + gains.get("batch", 0), 2 * seconds(answer) / seconds(larger), 0.01), "twice the batch gains what is said", gains)
+    fp8 = plan(*QUESTION, *AXES, "--memory", "40GiB", "--precision", "fp8")
+    tap.ok(near(1 + gains.get("fp8", 0), seconds(answer) / seconds(fp8), 0.02), "fp8 gains what is said", f"{gains} {seconds(answer) / seconds(fp8)}")
+
+
+def check_days(tap):
+    wanted = 30
+    answer = plan(*QUESTION, *AXES, "--tokens", "500B", "--days", wanted)
+    gpus = answer["enough"]["gpus"]
+    tap.ok(answer["best"]["training_days"] > wanted and gpus > 8, "a training that takes too long is told how many GPUs would do")
+    more = plan(*[gpus if word == 8 else word for word in QUESTION], *AXES, "--tokens", "500B")
+    tap.ok(more["best"]["training_days"] <= wanted * 1.01, "and these do", f"{gpus}: {more['best']['training_days']}")
+    status, out, _ = ranvier.run(["plan", *QUESTION, *AXES, "--tokens", "500B", "--days", 1000])
+    tap.ok(status == 0 and "within the 1000 days" in out, "one that does not is told so")
+
+
+def check_text(tap):
+    status, out, err = ranvier.run(["plan", *QUESTION, *AXES])
+    parts = ("the best plan", "a batch", "throughput", "memory", "bound by", "training", "searched", "profile", "platform", "again")
+    tap.ok(status == 0 and all(part in out for part in parts), "the answer has all of its parts", out + err)
+    status, out, err = ranvier.run(["plan", "llama3.1-405b", "--machine", MACHINE, "--gpus", 8])
+    tap.ok(status == 2 and "no plan fits; on 8 GPUs the nearest of" in err and not out, "what does not fit is told the nearest plan", err)
+    answer = plan("tiny", "--machine", MACHINE, "--gpus", 1)
+    said = " ".join(answer["question"]["assumed"])
+    tap.ok("--batch-tokens" in said and "--tokens" in said, "what the question leaves open is said", said)
+    tap.ok(answer["best"]["cost"] is None and answer["best"]["plan"]["dp"] == 1, "and no cost is made up")
+
+
+def check_interrupt(tap):
+    """A search of many minutes, which says how far it is: the first word of that is answered with an interrupt."""
+    environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=0")
+    command = [os.path.join(ranvier.BIN, "ranvier"), "plan", "deepseek-v3", "--machine", MACHINE, "--gpus", "2048", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as running:
+        first = running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate()
+    tap.ok(first.startswith("weighing plans"), "a long search says how far it is", first)
+    tap.ok(running.returncode in (0, 1, 2), "an interrupt ends it", f"{running.returncode} {err}")
+    if running.returncode == 0:
+        answer = json.loads(out)
+        tap.ok(answer["search"]["stopped"] and answer["search"]["simulated"] > 0, "what was found is answered")
+    else:
+        tap.ok(re.search("interrupted|no plan fits", err), "nothing was found, which is said", err)
+
+
+def main():
+    tap = ranvier.Tap()
+    with tempfile.TemporaryDirectory() as folder:
+        answer = compare_with_sweep(tap, folder)
+        check_again(tap, folder, answer)
+    check_arithmetic(tap)
+    check_changes(tap)
+    check_days(tap)
+    check_text(tap)
+    if not ranvier.SANITIZED:
+        check_interrupt(tap)
+    tap.end()
+
+
+main()

@@ -14,6 +14,7 @@
 #include <string.h>
 
 static const char PRESETS[] = "calibrate/profiles";
+const struct option_words profile_words = {.folder = PRESETS, .files = true, .list = true};
 /* What ends a kernel's name, by what its tensors are stored as. */
 static const char *const suffixes[PROFILE_FORMATS] = {[DTYPE_FP32] = "",
                                                       [DTYPE_FP16] = "_half",

@@ -35,6 +35,9 @@ void collective_nccl_protocols(bool pcie, struct collective_protocol protocols[C
                         efficiency[i]};
 }
 
+static const char *const no_preset[] = {"local", NULL};
+const struct option_words platform_words = {.names = no_preset, .folder = PLATFORM_PRESETS, .files = true};
+
 /* A preset's name if there is such a preset and the text is no path; else the path itself. */
 static int find_path(struct platform *p, const char *name_or_path, struct rv_error_info *err)
 {

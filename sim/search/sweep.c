@@ -48,19 +48,20 @@ struct settings {
         struct framework framework; /* of --like */
 };
 
-static int parse_choice(const char *option, const char *text, const char *no, const char *yes,
-                        const char *both, enum space_choice *choice, struct rv_error_info *err)
+/* Of SPACE_NO, SPACE_YES and SPACE_BOTH. */
+static const char *const offloads[] = {"no", "yes", "both", NULL};
+static const char *const activation_offloads[] = {"no", "yes", "auto", NULL};
+static const char *const ways_to_simulate[] = {"auto", "all", NULL};
+static const char *const ways_to_vary[] = {"default", "megatron", "all", NULL};
+
+static int parse_choice(const char *option, const char *text, const char *const *names,
+                        enum space_choice *choice, struct rv_error_info *err)
 {
-        if (strcmp(text, no) == 0)
-                *choice = SPACE_NO;
-        else if (strcmp(text, yes) == 0)
-                *choice = SPACE_YES;
-        else if (strcmp(text, both) == 0)
-                *choice = SPACE_BOTH;
-        else
-                return rv_fail(err, RV_EINPUT, "%s: '%s' is not known; there are %s, %s and %s", option, text,
-                               no, yes, both);
-        return 0;
+        int which = 0;
+        const int rc = parse_name(option, text, names, &which, err);
+        if (rc == 0)
+                *choice = (enum space_choice)(SPACE_NO + which);
+        return rc;
 }
 
 enum { BOTH_RECOMPUTATIONS = 1 << RECOMPUTE_NONE | 1 << RECOMPUTE_FULL };
@@ -93,13 +94,13 @@ static int parse_recomputations(const char *text, unsigned *recomputations, stru
 
 static int parse_offload(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
-        return parse_choice(option, text, "no", "yes", "both", at, err);
+        return parse_choice(option, text, offloads, at, err);
 }
 
 static int parse_offload_activations(void *at, const char *option, const char *text,
                                      struct rv_error_info *err)
 {
-        return parse_choice(option, text, "no", "yes", "auto", at, err);
+        return parse_choice(option, text, activation_offloads, at, err);
 }
 
 static int parse_recompute(void *settings, const char *option, const char *text, struct rv_error_info *err)
@@ -137,19 +138,24 @@ static int parse_tokens_of_all(void *settings, const char *option, const char *t
 }
 
 #define AT(member) .offset = offsetof(struct settings, member)
+#define WORDS(choices)                                                                                       \
+        .words = &(const struct option_words)                                                                \
+        {                                                                                                    \
+                .names = choices                                                                             \
+        }
 
 /* clang-format off */
 static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "What is asked: MODEL is a preset's name or a Hugging Face style config.json"},
         {SETTING_LIST, "gpus", .argument = "N,N,...", AT(space.gpus), .min = 1, .max = LARGEST_GRID,
          .help = "Numbers of devices, such as 48,96,192 (required)"},
-        {SETTING_OWN, "offload", .argument = "WHICH", AT(space.offload), .parse = parse_offload,
+        {SETTING_OWN, "offload", .argument = "WHICH", AT(space.offload), .parse = parse_offload, WORDS(offloads),
          .help = "Master parameters and moments in host memory: yes, no, or both, the default, which compares"},
-        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP},
-        {SETTING_TEXT, "profile", .argument = "PROFILE", AT(profile),
+        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP, .words = &named_machine_words},
+        {SETTING_TEXT, "profile", .argument = "PROFILE", AT(profile), .words = &profile_words,
          .help = "What kernels take: a file of ranvier calibrate, or a preset such as v100-datasheet (required, or "
                  "--machine)"},
-        {SETTING_TEXT, "platform", .argument = "PLATFORM", AT(platform),
+        {SETTING_TEXT, "platform", .argument = "PLATFORM", AT(platform), .words = &platform_words,
          .help = "The cluster: a preset (summit), a platform JSON, or local (where the profile was measured) (required, or "
                  "--machine)"},
         {SETTING_HEADING, .help = "Plans to consider:"},
@@ -159,12 +165,14 @@ static const struct setting option_rows[] = {
         {SETTING_LIST, "pp", .argument = "P,P,...", AT(space.stages), .min = 1, .max = LARGEST_GRID,
          .help = "Pipeline stages (default: all that divide N, up to the layers)"},
         {SETTING_OWN, "recompute", .argument = "WHICH", .parse = parse_recompute,
+         .words = &recompute_words,
          .help = "Recomputations, such as none,selective,full,layer,norms+swiglu, or both: none,full, the default"},
         {SETTING_OWN, "offload-activations", .argument = "WHICH", AT(space.offload_activations),
          .parse = parse_offload_activations,
+         WORDS(activation_offloads),
          .help = "Stored activations in host memory: yes, no, or auto, the default: where a stage stores more than four "
                  "micro-batches, and it wins"},
-        {SETTING_TEXT, "plans", .argument = "WHICH", AT(plans),
+        {SETTING_TEXT, "plans", .argument = "WHICH", AT(plans), WORDS(ways_to_vary),
          .help = "What the options below vary where they are not given: default; megatron: what Megatron-LM has; all: "
                  "what could be the best (neither blocking messages nor --recompute layer)"},
         {SETTING_HEADING, .help = "The same for all plans:"},
@@ -172,13 +180,13 @@ static const struct setting option_rows[] = {
          .help = "Tokens of the whole training, for its days (default 300B)"},
         {SETTING_SET, "fits-only", AT(fits_only), .help = "Price by the profile's fits even what was measured"},
         {SETTING_HEADING, .help = "The work:"},
-        {SETTING_OWN, "simulate", .argument = "HOW", AT(space.simulate), .parse = parse_simulate,
+        {SETTING_OWN, "simulate", .argument = "HOW", AT(space.simulate), .parse = parse_simulate, WORDS(ways_to_simulate),
          .help = "Which plans are simulated, for each number of devices with and without offloading: auto, the "
                  "default: the best on paper, and on until none that is left can beat the best one found; all; or the "
                  "K best on paper"},
         {SETTING_INT, "jobs", .argument = "N", AT(jobs), .min = 1, .max = 4096,
          .help = "Simulations at a time (default: the processor's cores)"},
-        {SETTING_OWN, "fold", .argument = "WHEN", AT(space.fold), .parse = parse_fold,
+        {SETTING_OWN, "fold", .argument = "WHEN", AT(space.fold), .parse = parse_fold, .words = &fold_words,
          .help = "Simulate one replica for all: auto, the default, where the platform makes them equal; on, off"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(csv), .help = "Write every simulated plan, a line each"},
         {SETTING_PATH, "plot", .argument = "PREFIX", AT(plot),
@@ -546,7 +554,7 @@ static error_t parse_flag(int key, char *text, struct argp_state *state)
 }
 
 /* Their rows, in the groups of what is varied and of what is the same for all. */
-static void add_flags(struct argp_option *rows)
+static void add_flags(struct argp_option *rows, struct option_words words[MAX_FLAGS])
 {
         int count;
         const struct flag *flags = flags_all(&count);
@@ -558,13 +566,17 @@ static void add_flags(struct argp_option *rows)
                 else if (flag->sweep == SWEEP_FIXED)
                         *rows++ = (struct argp_option){flag->name, KEY_FLAGS + i, flag->argument,
                                                        0,          flag->help,    GROUP_FIXED};
+                if (flag->sweep != SWEEP_NOTHING && flag_words(flag, flag->sweep == SWEEP_LIST, &words[i]))
+                        *rows++ = (struct argp_option)OPTION_WORDS(flag->name, &words[i]);
         }
 }
 
 int sweep_main(int argc, char **argv)
 {
-        struct argp_option flags[MAX_FLAGS + 1] = {{0}}, options[SETTINGS + 1];
-        add_flags(flags);
+        struct argp_option flags[1 + 2 * MAX_FLAGS + 1] = {OPTION_WORDS("MODEL", &gpt_words)};
+        struct argp_option options[SETTINGS + 1];
+        struct option_words words[MAX_FLAGS];
+        add_flags(flags + 1, words);
         settings_options(option_rows, options, GROUP_ASKED);
         const struct argp of_a_plan = {.options = flags, .parser = parse_flag};
         const struct argp_child children[] = {{&of_a_plan, 0, NULL, 0}, {0}};

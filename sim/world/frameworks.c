@@ -115,7 +115,8 @@ static int list(struct rv_error_info *err)
 int frameworks_main(int argc, char **argv)
 {
         struct rv_error_info err = {.code = RV_OK};
-        const struct argp argp = {NULL, parse_option, "[FRAMEWORK]", documentation, NULL, NULL, NULL};
+        static const struct argp_option options[] = {OPTION_WORDS("FRAMEWORK", &framework_words), {0}};
+        const struct argp argp = {options, parse_option, "[FRAMEWORK]", documentation, NULL, NULL, NULL};
         const char *name = NULL;
         int rc = command_line_parse(&argp, argc, argv, &name, false, &err);
         if (rc == 0)

@@ -213,7 +213,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 
 int machines_main(int argc, char **argv)
 {
-        const struct argp argp = {NULL, parse_option, "[MACHINE]", documentation, NULL, NULL, NULL};
+        static const struct argp_option options[] = {OPTION_WORDS("MACHINE", &named_machine_words), {0}};
+        const struct argp argp = {options, parse_option, "[MACHINE]", documentation, NULL, NULL, NULL};
         const char *name = NULL;
         struct rv_error_info err = {.code = RV_OK};
         int rc = command_line_parse(&argp, argc, argv, &name, false, &err);

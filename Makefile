@@ -56,7 +56,7 @@ lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
 include runtime/device/cpu/variants.mk
 include runtime/device/cuda/cuda.mk
 
-PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot
+PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot ranvier-doctor
 BINARIES := $(PROGRAMS:%=$(BUILD)/bin/%)
 
 all: $(BINARIES) $(PLUGINS)
@@ -101,6 +101,14 @@ $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core models base)
 	$(LINK) -ljansson -lm
+$(BUILD)/bin/ranvier-doctor: $(call obj,$(wildcard runtime/doctor/*.c)) $(call lib,models base)
+	$(LINK) -ljansson -ldl -lm
+# Makes man pages and completions of what the programs say of their options: make manual.
+$(BUILD)/tools/manual: $(call obj,$(wildcard runtime/manual/*.c)) $(call lib,models base)
+	$(LINK) -ljansson -lm
+$(BUILD)/share/man/man1/ranvier.1: $(BUILD)/tools/manual $(BINARIES) $(wildcard models/presets sim/machines sim/platforms calibrate/profiles runtime/plan/frameworks)
+	$(call say,manual,$(BUILD)/share) rm -rf $(BUILD)/share && $< $(abspath $(BUILD)/bin/ranvier) $(BUILD)/share
+manual: $(BUILD)/share/man/man1/ranvier.1
 
 -include $(shell find $(BUILD) -path '$(BUILD)/obj*' -name '*.d' 2>/dev/null)
 include tests/tests.mk
@@ -251,4 +259,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu install uninstall clean
+.PHONY: manual fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu install uninstall clean

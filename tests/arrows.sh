@@ -32,7 +32,8 @@ BEGIN {
         may["runtime/optim"] = "models runtime/base runtime/device runtime/nn runtime/optim"
         may["runtime/real"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report runtime/device runtime/net runtime/data" \
                 " runtime/checkpoint runtime/nn runtime/optim runtime/real"
-        may["runtime"] = "runtime/base"
+        may["runtime"] = may["runtime/manual"] = "runtime/base runtime/manual"
+        may["runtime/doctor"] = "runtime/base runtime/doctor"
         below = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report calibrate/profile/profile.h"
         may["sim/platform"] = below " sim/platform"
         may["sim/collective"] = below " sim/platform sim/collective"

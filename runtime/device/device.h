@@ -172,6 +172,14 @@ int device_cpu_processors(void);
  * longer; or "unknown". */
 void device_cpu_name(char *name, size_t size);
 
+/* What the CPU device computes with here. */
+struct device_cpu_about {
+        char blas[128], blas_kernels[32]; /* OpenBLAS's words for itself and for the kernels that it chose */
+        const char *kernels[8];           /* of --cpu-kernels: those that this processor runs, slowest first */
+        int kernel_count;
+};
+void device_cpu_about(struct device_cpu_about *);
+
 /* Returns the seconds of the host's monotonic clock: what lanes, runs and calibrations are timed with. */
 double device_seconds(void);
 

@@ -4,6 +4,7 @@
 #include "runtime/base/number.h"
 #include "runtime/net/paced.h"
 #include "runtime/report/report.h"
+#include "runtime/real/about.h"
 #include "runtime/real/kernel_times.h"
 #include "runtime/real/limits.h"
 #include "runtime/real/routes.h"
@@ -672,6 +673,8 @@ int main(int argc, char **argv)
 {
         struct rv_error_info err = {0};
         struct run run = {0};
+        if (argc == 2 && strcmp(argv[1], "--about") == 0)
+                return about_main();
         run.net = net_mpi_open(&argc, &argv, &err);
         if (!run.net) {
                 fprintf(stderr, "ranvier train: %s\n", err.sentence);

@@ -103,13 +103,6 @@ $(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core 
 	$(LINK) -ljansson -lm
 $(BUILD)/bin/ranvier-doctor: $(call obj,$(wildcard runtime/doctor/*.c)) $(call lib,models base)
 	$(LINK) -ljansson -ldl -lm
-# Makes man pages and completions of what the programs say of their options: make manual.
-$(BUILD)/tools/manual: $(call obj,$(wildcard runtime/manual/*.c)) $(call lib,models base)
-	$(LINK) -ljansson -lm
-$(BUILD)/share/man/man1/ranvier.1: $(BUILD)/tools/manual $(BINARIES) $(wildcard models/presets sim/machines sim/platforms calibrate/profiles runtime/plan/frameworks)
-	$(call say,manual,$(BUILD)/share) rm -rf $(BUILD)/share && $< $(abspath $(BUILD)/bin/ranvier) $(BUILD)/share
-manual: $(BUILD)/share/man/man1/ranvier.1
-
 -include $(shell find $(BUILD) -path '$(BUILD)/obj*' -name '*.d' 2>/dev/null)
 include tests/tests.mk
 
@@ -245,18 +238,8 @@ gpu-package: all $(BUILD)/tests/gpu $(BUILD)/tests/test_conformance
 test-gpu: all $(BUILD)/tests/gpu $(BUILD)/tests/test_conformance
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/gpu/test.sh $(PARTS)
 
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/ranvier
-	install $(BUILD)/bin/ranvier $(DESTDIR)$(PREFIX)/bin
-	install $(filter-out %/ranvier,$(BINARIES)) $(PLUGINS) $(DESTDIR)$(PREFIX)/libexec/ranvier
-	for folder in models/presets runtime/plan/frameworks sim/platforms sim/platforms/collectives sim/machines sim/tables calibrate/profiles calibrate/devices plots; do \
-		install -d $(DESTDIR)$(PREFIX)/share/ranvier/$$folder && \
-		install -m 644 $$(ls $$folder/*.json $$folder/*.gp $$folder/*.csv 2>/dev/null) $(DESTDIR)$(PREFIX)/share/ranvier/$$folder || exit 1; \
-	done
-
-uninstall:
-	rm -rf $(DESTDIR)$(PREFIX)/bin/ranvier $(DESTDIR)$(PREFIX)/libexec/ranvier $(DESTDIR)$(PREFIX)/share/ranvier
+include docs/packaging/packaging.mk
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: manual fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu install uninstall clean
+.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu clean

@@ -59,10 +59,23 @@ static bool ask(char *const *words, struct answer *answer)
         return answer->status == 0;
 }
 
+/* What Open MPI says at length, in short. */
+static const struct cause {
+        const char *mark, *says, *install;
+} causes[] = {
+        {"plm_rsh_agent", "Open MPI finds neither ssh nor rsh, without which it does not start",
+         "openssh-client"},
+        {"run as root",
+         "mpirun refuses to run as root: set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, "
+         "or "
+         "be another user",
+         ""},
+};
+
 /* The line of an answer that says what is wrong: ranvier's own, or the loader's, or the first one. */
 static const char *complaint(const struct answer *answer, char text[400])
 {
-        static const char *const marks[] = {"ranvier ", "error while loading", "attempt to run as root"};
+        static const char *const marks[] = {"error while loading", "ranvier "};
         const char *from = answer->text;
         for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
                 const char *found = strstr(answer->text, marks[i]);
@@ -73,8 +86,7 @@ static const char *complaint(const struct answer *answer, char text[400])
                 from = found;
                 break;
         }
-        while (*from == '\n' || *from == '-')
-                from++;
+        from += strspn(from, "\n-");
         if (*from)
                 snprintf(text, 400, "%.*s", (int)strcspn(from, "\n"), from);
         else
@@ -87,8 +99,16 @@ static struct finding *add_failed(struct findings *findings, const char *name, c
                                   const struct answer *answer)
 {
         char text[400];
-        struct finding *row = finding_add(findings, name, use, false, "%s", complaint(answer, text));
-        finding_install_library(row, answer->text);
+        const struct cause *cause = NULL;
+        for (size_t i = 0; !cause && i < sizeof causes / sizeof *causes; i++)
+                if (strstr(answer->text, causes[i].mark))
+                        cause = &causes[i];
+        struct finding *row =
+                finding_add(findings, name, use, false, "%s", cause ? cause->says : complaint(answer, text));
+        if (cause)
+                snprintf(row->install, sizeof row->install, "%s", cause->install);
+        else
+                finding_install_library(row, answer->text);
         return row;
 }
 
@@ -243,11 +263,6 @@ static void examine_ranks(struct findings *findings, const char *folder)
         if (try_training("mpirun --oversubscribe -n 2", path, 2, &answer))
                 row = finding_add(findings, "mpirun", use, true, "%s: two ranks train together%s", version,
                                   geteuid() ? "" : ", and as root too");
-        else if (strstr(answer.text, "run as root"))
-                row = finding_add(findings, "mpirun", use, false,
-                                  "%s refuses to run as root: set OMPI_ALLOW_RUN_AS_ROOT=1 and "
-                                  "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1, or be another user",
-                                  version);
         else
                 row = add_failed(findings, "mpirun", use, &answer);
         row->needed = true;

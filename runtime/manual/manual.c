@@ -106,7 +106,7 @@ static int write_all(const json_t *all, const char *folder, struct rv_error_info
 {
         static void (*const completions[])(FILE *, const json_t *) = {manual_bash, manual_zsh};
         static const char *const names[] = {"bash-completion/completions/ranvier",
-                                            "zsh/vendor-completions/_ranvier"};
+                                            "zsh/site-functions/_ranvier"};
         const json_t *commands = json_object_get(all, "commands");
         struct file_writer writer;
         int rc = RV_OK;

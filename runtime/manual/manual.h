@@ -4,7 +4,7 @@
  *
  *     FOLDER/man/man1/ranvier.1, ranvier-COMMAND.1
  *     FOLDER/bash-completion/completions/ranvier
- *     FOLDER/zsh/vendor-completions/_ranvier
+ *     FOLDER/zsh/site-functions/_ranvier
  *
  * so a new option, command, preset or machine is in all of them without another line. */
 #ifndef RANVIER_RUNTIME_MANUAL_MANUAL_H

@@ -98,7 +98,7 @@ static void put_values(FILE *out, const json_t *option)
                        strstr(manual_text(option, "help"), json_string_value(json_array_get(names, i)));
         if (told)
                 return;
-        fputs("Known are:", out);
+        fputs(".br\nKnown are:", out);
         for (size_t i = 0; i < json_array_size(names); i++) {
                 fputs(i == 0 ? "\n" : ",\n", out);
                 const char *name = json_string_value(json_array_get(names, i));

@@ -87,7 +87,7 @@ static const struct setting option_rows[] = {
         {SETTING_RATE, "host-link", .argument = "RATE", AT(request.host_link_bytes_per_second),
          .help = "Copies between host and device take as long as over a link of this rate, such as 10GB/s (default: as "
                  "long as they take); train with the same; cpu only"},
-        {SETTING_TEXT, "cpu-kernels", .argument = "NAME", AT(request.cpu_kernels), .words = &device_cpu_kernels_words,
+        {SETTING_WORD, "cpu-kernels", .argument = "NAME", AT(request.cpu_kernels), .words = &device_cpu_kernels_words,
          .help = "For experiments: as of ranvier train, auto (the default), avx512, avx2, baseline or scalar; cpu only"},
         {SETTING_SET, "time-products", AT(request.time_products),
          .help = "Time what cuBLASLt proposes for each matrix product and take the fastest, which the profile keeps for "

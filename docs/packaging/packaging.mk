@@ -23,6 +23,7 @@ $(BUILD)/tools/manual: $(call obj,$(wildcard runtime/manual/*.c)) $(call lib,mod
 $(MANUAL): $(BUILD)/tools/manual $(BINARIES) $(DATA_FILES)
 	$(if $(V),,@printf '  %-6s%s\n' manual $(BUILD)/share;) rm -rf $(BUILD)/share && $< $(abspath $(BUILD)/bin/ranvier) $(BUILD)/share
 manual: $(MANUAL)
+run-tests: $(if $(SAN),,$(MANUAL))
 
 install: all manual
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBEXECDIR)/ranvier $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR)

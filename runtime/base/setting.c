@@ -64,7 +64,7 @@ static int take(const struct setting *row, void *settings, const char *text, str
         void *at = (char *)settings + row->offset;
         char option[64];
         bool on = true;
-        int rc;
+        int rc, which;
         snprintf(option, sizeof option, "--%s", row->name);
         switch (row->kind) {
         case SETTING_SET:
@@ -79,6 +79,11 @@ static int take(const struct setting *row, void *settings, const char *text, str
         case SETTING_TEXT:
                 *(const char **)at = text;
                 return 0;
+        case SETTING_WORD:
+                rc = parse_name(option, text, row->words->names, &which, err);
+                if (rc == 0)
+                        *(const char **)at = text;
+                return rc;
         case SETTING_INT:
                 return parse_count(option, text, (int)row->min, (int)row->max, at, err);
         case SETTING_WHOLE:

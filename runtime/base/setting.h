@@ -19,6 +19,7 @@ enum setting_kind {
         SETTING_CLEAR,   /* "on" or "off": the bool becomes true for "off" */
         SETTING_PATH,    /* the name of a file, not empty, into a const char * */
         SETTING_TEXT,    /* any text, into a const char * */
+        SETTING_WORD,    /* one of words->names, into a const char * */
         SETTING_INT,     /* a whole number from min to max, into an int */
         SETTING_WHOLE,   /* the same into an int64_t */
         SETTING_REAL,    /* a number from low to high, into a double */

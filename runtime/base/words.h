@@ -1,6 +1,6 @@
 /* Which words a command line takes in a place: as the value of an option, or as one of the words that are no
  * options. Tables of options (setting.h, runtime/plan/flags.h) say it beside the option; --describe
- * (describe.h) prints it, and completions of shells are made of that. Parsers do not ask it. */
+ * (describe.h) prints it, and completions of shells are made of that. */
 #ifndef RANVIER_RUNTIME_BASE_WORDS_H
 #define RANVIER_RUNTIME_BASE_WORDS_H
 

@@ -26,7 +26,7 @@ void finding_install_library(struct finding *row, const char *text)
                 {"libopenblas", "libopenblas-dev"},     {"libgsl", "libgsl-dev"},
                 {"libjansson", "libjansson-dev"},       {"libcublasLt", "NVIDIA's CUDA toolkit"},
                 {"libcudart", "NVIDIA's CUDA toolkit"}, {"libnccl", "libnccl2"},
-                {"libcudnn", "NVIDIA's cuDNN"},         {"plm_rsh_agent", "openssh-client"},
+                {"libcudnn", "NVIDIA's cuDNN"},
         };
         for (size_t i = 0; i < sizeof packages / sizeof *packages && !row->install[0]; i++)
                 if (strstr(text, packages[i][0]))

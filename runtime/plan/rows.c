@@ -38,6 +38,8 @@ static const char *const dispatchers[] = {
         [DISPATCHER_ALL_TO_ALL] = "all-to-all", [DISPATCHER_DEEPEP] = "deepep", NULL};
 const struct option_words options_fusion_words = {.names = fusions},
                           options_device_words = {.names = devices};
+/* Written by the first call of flags_all. */
+static const char *schedule_names[POLICIES + 1], *precision_names[DTYPES + FORMATS];
 static const char *const zeros[] = {"0", "1", "2", "3", NULL};
 static const char *const splits[] = {"even", "balanced", NULL};
 static const char *const sizes_of_logits[] = {"auto", "all", NULL};
@@ -236,10 +238,7 @@ static void write_capacity(const struct options *o, char *text, size_t size)
 static int parse_precision(struct options *o, const char *text, struct rv_error_info *err)
 {
         if (!precision_of_name(text, &o->dtype, &o->format))
-                return rv_fail(err, RV_EINPUT,
-                               "--precision: '%s' is not known; there are fp32, and with fp32 master "
-                               "parameters mixed (fp16), bf16, and for predictions fp8 and nvfp4",
-                               text);
+                return parse_unknown("--precision", text, precision_names, err);
         o->precision_given = true;
         return 0;
 }
@@ -253,11 +252,7 @@ static int parse_recompute(struct options *o, const char *text, struct rv_error_
 {
         int which = recompute_of_name(text);
         if (which < 0)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "--recompute: '%s' is not known; there are none, full, selective, layer, and the "
-                        "sets norms, swiglu and norms,swiglu",
-                        text);
+                return parse_unknown("--recompute", text, recompute_words.names, err);
         o->recompute = (enum recompute)which;
         return 0;
 }
@@ -284,7 +279,12 @@ static int parse_logits(struct options *o, const char *text, struct rv_error_inf
 {
         const bool automatic = strcmp(text, "auto") == 0;
         if (!automatic && strcmp(text, "all") != 0)
-                return parse_size("--logits", text, &o->logits_bytes, err);
+                return parse_size("--logits", text, &o->logits_bytes, NULL)
+                               ? rv_fail(err, RV_EINPUT,
+                                         "--logits: '%.64s' is neither auto, all, nor a size such as 500MB or "
+                                         "2GiB",
+                                         text)
+                               : 0;
         o->logits_bytes = automatic ? 0 : INT64_MAX;
         return 0;
 }
@@ -446,10 +446,9 @@ static bool propose_zero(const struct options *o, int nth, int *value)
                 {__VA_ARGS__}, sizeof((int[]){__VA_ARGS__}) / sizeof(int)                                    \
         }
 
-/* Of --schedule, from what the policies say of themselves, and the names of --precision; written by the first
+/* Of --schedule, from what the policies say of themselves; written by the first
  * call of flags_all. */
 static char schedule_help[2048], schedule_list_help[320];
-static const char *schedule_names[POLICIES + 1], *precision_names[DTYPES + FORMATS];
 
 #define POLICY_VALUE(id, object) POLICY_##id,
 

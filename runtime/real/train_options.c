@@ -110,7 +110,7 @@ static const struct setting option_rows[] = {
         {SETTING_RATE, "net-link", .argument = "RATE", AT(net_link_bytes_per_second),
          .help = "Messages and collectives take at least as long as over a link of this rate that each rank has, such "
                  "as 1GB/s, without latency; for ranks of one machine. ranvier simulate has the same flag"},
-        {SETTING_TEXT, "cpu-kernels", .argument = "NAME", AT(cpu_kernels), .words = &device_cpu_kernels_words,
+        {SETTING_WORD, "cpu-kernels", .argument = "NAME", AT(cpu_kernels), .words = &device_cpu_kernels_words,
          .help = "The CPU device's kernels as built for processors with these instructions: auto, the default, takes "
                  "the fastest that this one runs; avx512, avx2, baseline (no more than every processor of this kind "
                  "has) or scalar (the reference: nothing vectorised, no BLAS)"},

@@ -78,11 +78,7 @@ static int parse_recomputations(const char *text, unsigned *recomputations, stru
         for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
                 int recompute = recompute_of_name(word);
                 if (recompute < 0)
-                        rc = rv_fail(
-                                err, RV_EINPUT,
-                                "--recompute: '%s' is not known; there are none, selective, full, layer, "
-                                "norms, swiglu, norms+swiglu, lists of them, and both (none,full)",
-                                word);
+                        rc = parse_unknown("--recompute", word, recompute_words.names, err);
                 else if (*recomputations & 1u << recompute)
                         rc = rv_fail(err, RV_EINPUT, "--recompute: %s is there twice", word);
                 else
@@ -172,7 +168,7 @@ static const struct setting option_rows[] = {
          WORDS(activation_offloads),
          .help = "Stored activations in host memory: yes, no, or auto, the default: where a stage stores more than four "
                  "micro-batches, and it wins"},
-        {SETTING_TEXT, "plans", .argument = "WHICH", AT(plans), WORDS(ways_to_vary),
+        {SETTING_WORD, "plans", .argument = "WHICH", AT(plans), WORDS(ways_to_vary),
          .help = "What the options below vary where they are not given: default; megatron: what Megatron-LM has; all: "
                  "what could be the best (neither blocking messages nor --recompute layer)"},
         {SETTING_HEADING, .help = "The same for all plans:"},
@@ -214,17 +210,12 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 }
 
 /* What --plans says of choices that are not given. */
-static int take_preset(struct settings *s, struct rv_error_info *err)
+static void take_preset(struct settings *s)
 {
-        if (!s->plans || strcmp(s->plans, "default") == 0)
-                return 0;
-        if (!axes_preset(&s->space.axes, s->plans))
-                return rv_fail(err, RV_EINPUT,
-                               "--plans: '%.32s' is not known; there are default, megatron and all",
-                               s->plans);
+        if (!s->plans || !axes_preset(&s->space.axes, s->plans)) /* or "default" */
+                return;
         if (!s->recompute_given)
                 s->space.recompute = BOTH_RECOMPUTATIONS | 1 << RECOMPUTE_SELECTIVE;
-        return 0;
 }
 
 /* Schedule and messages, where there is one of each: so that what does not go together is said at once. */
@@ -599,8 +590,7 @@ int sweep_main(int argc, char **argv)
                 rc = take_machine(&s, &err);
         if (rc == 0)
                 rc = check_settings(&s, &parts, &err);
-        if (rc == 0)
-                rc = take_preset(&s, &err);
+        take_preset(&s);
         if (rc == 0)
                 rc = parse_base(&s, &err);
         const char *warning = rc == 0 && parts.rank == 0 ? gpt_warning(&s.space.base.gpt) : NULL;

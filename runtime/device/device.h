@@ -175,7 +175,7 @@ void device_cpu_name(char *name, size_t size);
 /* What the CPU device computes with here. */
 struct device_cpu_about {
         char blas[128], blas_kernels[32]; /* OpenBLAS's words for itself and for the kernels that it chose */
-        const char *kernels[8];           /* of --cpu-kernels: those that this processor runs, slowest first */
+        const char *kernels[8]; /* of --cpu-kernels: those that this processor runs, slowest first */
         int kernel_count;
 };
 void device_cpu_about(struct device_cpu_about *);

@@ -122,7 +122,10 @@ void manual_bash(FILE *out, const json_t *all)
               "shell=bash\n"
               "_ranvier_commands='help --help --version",
               out);
-        json_array_foreach(commands, i, command) fprintf(out, " %s", manual_text(command, "name"));
+        json_array_foreach(commands, i, command)
+        {
+                fprintf(out, " %s", manual_text(command, "name"));
+        }
         fputs("'\n_ranvier_options()\n{\n        case $1 in\n", out);
         json_array_foreach(commands, i, command)
         {
@@ -152,7 +155,9 @@ void manual_bash(FILE *out, const json_t *all)
         {
                 fprintf(out, "_ranvier_words_%zu='", i);
                 json_array_foreach(names, j, name)
+                {
                         fprintf(out, "%s%s", j ? " " : "", json_string_value(name));
+                }
                 fputs("'\n", out);
         }
         fputs(completer, out);

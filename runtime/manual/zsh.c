@@ -58,7 +58,7 @@ static void put_option(void *context, const json_t *option)
 {
         FILE *out = context;
         const char *argument = manual_text(option, "argument"), *letter = manual_text(option, "letter");
-        for (int is_short = 0; is_short <= (*letter != 0); is_short++) {
+        for (int is_short = 0; is_short < (*letter ? 2 : 1); is_short++) {
                 fprintf(out, " \\\n                        '*%s%s[", is_short ? "-" : "--",
                         is_short ? letter : manual_text(option, "name"));
                 put_help(out, manual_text(option, "help"));

@@ -238,7 +238,10 @@ static void write_capacity(const struct options *o, char *text, size_t size)
 static int parse_precision(struct options *o, const char *text, struct rv_error_info *err)
 {
         if (!precision_of_name(text, &o->dtype, &o->format))
-                return parse_unknown("--precision", text, precision_names, err);
+                return rv_fail(err, RV_EINPUT,
+                               "--precision: '%s' is not known; there are fp32, and with fp32 master "
+                               "parameters mixed (fp16), bf16, and for predictions fp8 and nvfp4",
+                               text);
         o->precision_given = true;
         return 0;
 }
@@ -281,7 +284,8 @@ static int parse_logits(struct options *o, const char *text, struct rv_error_inf
         if (!automatic && strcmp(text, "all") != 0)
                 return parse_size("--logits", text, &o->logits_bytes, NULL)
                                ? rv_fail(err, RV_EINPUT,
-                                         "--logits: '%.64s' is neither auto, all, nor a size such as 500MB or "
+                                         "--logits: '%.64s' is neither auto, all, nor a size such as 500MB "
+                                         "or "
                                          "2GiB",
                                          text)
                                : 0;

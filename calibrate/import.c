@@ -79,7 +79,7 @@ static int read_peaks(struct datasheet *sheet, struct rv_error_info *err)
 
 static int find_datasheet(struct datasheet *sheet, const char *name, struct rv_error_info *err)
 {
-        char names[256];
+        char names[256], near[FILE_NEAREST];
         if (!strchr(name, '/') &&
             file_find(sheet->path, sizeof sheet->path, IMPORT_DEVICES, name, ".json") == RV_OK)
                 return RV_OK;
@@ -88,8 +88,8 @@ static int find_datasheet(struct datasheet *sheet, const char *name, struct rv_e
         if (!stream)
                 return rv_fail(err, RV_EINPUT,
                                "--device: '%.80s' is neither a file that can be read nor a GPU that is known "
-                               "(%s)",
-                               name, names);
+                               "(%s)%s",
+                               name, names, file_nearest(near, IMPORT_DEVICES, name, ".json"));
         fclose(stream);
         snprintf(sheet->path, sizeof sheet->path, "%s", name);
         return RV_OK;

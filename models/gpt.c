@@ -205,12 +205,12 @@ static int resolve_path(char *path, size_t path_size, const char *name_or_path, 
         if (word && file_find(path, path_size, GPT_PRESETS, name_or_path, ".json") == RV_OK)
                 return RV_OK;
         if (word && stat(name_or_path, &info) != 0) {
-                char presets[896];
+                char presets[896], near[FILE_NEAREST];
                 file_list(presets, sizeof presets, GPT_PRESETS, ".json");
                 return rv_fail(
                         err, RV_EINPUT,
-                        "%.100s: no such model; a config.json or one of these presets was expected: %s",
-                        name_or_path, presets);
+                        "%.100s: no such model%s; a config.json or one of these presets was expected: %s",
+                        name_or_path, file_nearest(near, GPT_PRESETS, name_or_path, ".json"), presets);
         }
         const bool folder = stat(name_or_path, &info) == 0 && S_ISDIR(info.st_mode);
         const size_t length = strlen(name_or_path);

@@ -123,6 +123,19 @@ void file_list(char *line, size_t line_size, const char *tree_folder, const char
         }
 }
 
+char *file_nearest(char text[FILE_NEAREST], const char *tree_folder, const char *name, const char *suffix)
+{
+        char line[4096], *place = NULL;
+        struct nearest nearest = {.word = name};
+        file_list(line, sizeof line, tree_folder, suffix);
+        for (char *known = strtok_r(line, " ", &place); known; known = strtok_r(NULL, " ", &place))
+                nearest_offer(&nearest, known);
+        text[0] = '\0';
+        if (nearest_is_likely(&nearest))
+                snprintf(text, FILE_NEAREST, "; the nearest is %.64s", nearest.known);
+        return text;
+}
+
 json_t *file_read_json(const char *path, struct rv_error_info *err)
 {
         struct stat info;
@@ -488,6 +501,14 @@ int file_check_printed(struct rv_error_info *err)
                 return RV_OK;
         return rv_fail(err, RV_ESYSTEM, "standard output could not be written%s%s", errno ? ": " : "",
                        errno ? strerror(errno) : "");
+}
+
+int file_print_json(const json_t *document, struct rv_error_info *err)
+{
+        if (!document || json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0)
+                return rv_fail(err, RV_ESYSTEM, "the result could not be printed as JSON");
+        putchar('\n');
+        return file_check_printed(err);
 }
 
 int file_write_json(const char *path, const json_t *document, struct rv_error_info *err)

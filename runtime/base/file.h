@@ -28,6 +28,11 @@ int file_find(char *path, size_t path_size, const char *tree_folder, const char 
  * Only the first of its folders that exists is listed, and names that do not fit are left out. */
 void file_list(char *line, size_t line_size, const char *tree_folder, const char *suffix);
 
+/* Writes "; the nearest is NAME" if the name of such a file is near to `name` (nearest_is_likely), else "".
+ * Returns `text`. */
+enum { FILE_NEAREST = 96 };
+char *file_nearest(char text[FILE_NEAREST], const char *tree_folder, const char *name, const char *suffix);
+
 /* ---- reading: JSON, and lines of text ---- */
 
 /* Reads a file that holds one JSON object, in which no key may be there twice. Returns it; the caller owns it
@@ -128,6 +133,10 @@ int file_check_uses(const struct file_use *uses, int count, struct rv_error_info
 /* Flushes standard output and checks that all that was printed to it arrived; commands call it at their end.
  * Returns 0 or RV_ESYSTEM. */
 int file_check_printed(struct rv_error_info *err);
+
+/* Prints a JSON document, indented, to standard output, with 17 significant digits. Returns 0 or RV_ESYSTEM.
+ */
+int file_print_json(const json_t *document, struct rv_error_info *err);
 
 /* Writes a JSON document through a struct file_writer, indented, with 17 significant digits, which is enough
  * to read every double back exactly. Returns 0, RV_EINPUT if the file cannot be opened, or RV_ESYSTEM. */

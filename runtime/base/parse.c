@@ -143,7 +143,7 @@ int parse_unknown(const char *option, const char *text, const char *const *names
                 snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", between, names[i]);
                 nearest_offer(&nearest, names[i]);
         }
-        const bool near = nearest.known && (nearest.cost == 0 || 3 * (size_t)nearest.edits <= strlen(text));
+        const bool near = nearest_is_likely(&nearest);
         return rv_fail(err, RV_EINPUT, "%s: '%.64s' is not known%s%s; there are %s", option, text,
                        near ? ", the nearest is " : "", near ? nearest.known : "", known);
 }

@@ -73,7 +73,7 @@ static bool works(const struct findings *findings)
         return true;
 }
 
-static int print_json(const struct findings *findings)
+static int print_json(const struct findings *findings, struct rv_error_info *err)
 {
         json_t *rows = json_array();
         for (int i = 0; i < findings->count; i++) {
@@ -86,7 +86,7 @@ static int print_json(const struct findings *findings)
         }
         json_t *all = json_pack("{s:s, s:b, s:O, s:o}", "ranvier", RANVIER_VERSION, "works", works(findings),
                                 "machine", findings->machine, "found", rows);
-        const int rc = !all || json_dumpf(all, stdout, JSON_INDENT(2)) || puts("") < 0;
+        const int rc = file_print_json(all, err);
         json_decref(all);
         return rc;
 }
@@ -154,8 +154,8 @@ static int examine(const struct settings *settings, bool *all, struct rv_error_i
         int rc = RV_OK;
         if (!settings->json)
                 print_words(&findings);
-        else if (print_json(&findings))
-                rc = rv_fail(err, RV_ESYSTEM, "what was found could not be printed");
+        else
+                rc = print_json(&findings, err);
         *all = works(&findings);
         json_decref(findings.machine);
         return rc;

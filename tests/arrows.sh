@@ -38,6 +38,7 @@ BEGIN {
         may["sim/platform"] = below " sim/platform"
         may["sim/collective"] = below " sim/platform sim/collective"
         may["sim/world"] = below " sim/platform sim/collective sim/world"
+        may["sim/library"] = below " sim/platform sim/collective sim/world sim/library"
         may["sim/search"] = below " sim/platform sim/collective sim/world sim/search"
         may["sim/evidence"] = below " sim/platform sim/collective sim/world sim/search sim/evidence"
         may["sim"] = "sim/world sim/search sim/evidence"

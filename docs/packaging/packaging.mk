@@ -1,4 +1,4 @@
-# Man pages and completions, make install and uninstall (docs/install.md).
+# Man pages and completions, the library, make install and uninstall (docs/install.md).
 #   make install PREFIX=/usr/local [DESTDIR=/to/pack/from]
 # Folders can be named one by one, as packagers do: BINDIR LIBDIR LIBEXECDIR DATADIR MANDIR BASHDIR ZSHDIR INCLUDEDIR.
 VERSION := $(shell sed -n 's/^.define RANVIER_VERSION "\(.*\)"/\1/p' runtime/base/version.h)
@@ -25,7 +25,50 @@ $(MANUAL): $(BUILD)/tools/manual $(BINARIES) $(DATA_FILES)
 manual: $(MANUAL)
 run-tests: $(if $(SAN),,$(MANUAL))
 
-install: all manual
+# libranvier: predictions on paper, of objects of their own (position-independent, without what knows SimGrid). It shows its own
+# five functions alone (sim/library/ranvier.map), the static one too.
+LIBRARY_ABI := 0
+LIBRARY     := $(BUILD)/lib/libranvier.so.$(VERSION) $(BUILD)/lib/libranvier.a
+library     := $(base) $(models) $(core) $(engine) $(profile) $(wildcard sim/platform/*.c sim/collective/*.c) \
+               $(addprefix sim/world/,copies.c costs.c interval.c machine.c crowd.c fold.c named_machine.c paper_batch.c tensor.c)
+LIBRARY_LIBS := $(GSL_LIBS) -ljansson -ldl -lm
+$(BUILD)/obj-library/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,cc,"$< (library)") $(CC) $(ALL_CFLAGS) -fPIC -fno-semantic-interposition -c -o $@ $<
+$(BUILD)/obj-library/all.a: $(library:%.c=$(BUILD)/obj-library/%.o)
+	@rm -f $@
+	$(call say,ar,$@) ar rcs $@ $^
+$(BUILD)/lib/libranvier.so.$(VERSION): $(BUILD)/obj-library/sim/library/library.o $(BUILD)/obj-library/all.a sim/library/ranvier.map
+	@mkdir -p $(@D)
+	$(call say,link,$@) $(CC) -shared $(LDFLAGS_ALL) -Wl,-z,defs -Wl,-soname,libranvier.so.$(LIBRARY_ABI) \
+		-Wl,--version-script=sim/library/ranvier.map -o $@ $(filter %.o %.a,$^) $(LIBRARY_LIBS)
+	@ln -sf $(@F) $(@D)/libranvier.so.$(LIBRARY_ABI)
+	@ln -sf libranvier.so.$(LIBRARY_ABI) $(@D)/libranvier.so
+$(BUILD)/lib/libranvier.a: $(BUILD)/obj-library/sim/library/library.o $(BUILD)/obj-library/all.a
+	@mkdir -p $(@D)
+	$(call say,ar,$@) rm -f $@ && $(CC) -r -nostdlib -o $(BUILD)/obj-library/ranvier.o $^ && \
+		$(OBJCOPY) -w --keep-global-symbol='ranvier_*' $(BUILD)/obj-library/ranvier.o && ar rcs $@ $(BUILD)/obj-library/ranvier.o
+library: $(LIBRARY)
+run-tests: $(if $(SAN),,$(LIBRARY))
+-include $(shell find $(BUILD)/obj-library -name '*.d' 2>/dev/null)
+
+# Paths below PREFIX are written so that pkg-config can move them (--define-prefix).
+define PKGCONFIG
+prefix=$(PREFIX)
+libdir=$(patsubst $(PREFIX)/%,$${prefix}/%,$(LIBDIR))
+includedir=$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))
+
+Name: ranvier
+Description: Predictions of training runs of language models
+Version: $(VERSION)
+Requires.private: gsl, jansson
+Libs: -L$${libdir} -lranvier
+Libs.private: -ldl -lm
+Cflags: -I$${includedir}
+endef
+export PKGCONFIG
+
+install: all manual library
 	install -d $(DESTDIR)$(BINDIR) $(DESTDIR)$(LIBEXECDIR)/ranvier $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR)
 	install $(BUILD)/bin/ranvier $(DESTDIR)$(BINDIR)
 	install $(filter-out %/ranvier,$(BINARIES)) $(PLUGINS) $(DESTDIR)$(LIBEXECDIR)/ranvier
@@ -33,9 +76,16 @@ install: all manual
 	install -m 644 $(BUILD)/share/man/man1/*.1 $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(BUILD)/share/bash-completion/completions/ranvier $(DESTDIR)$(BASHDIR)
 	install -m 644 $(BUILD)/share/zsh/site-functions/_ranvier $(DESTDIR)$(ZSHDIR)
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(LIBRARY) $(DESTDIR)$(LIBDIR)
+	ln -sf libranvier.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libranvier.so.$(LIBRARY_ABI)
+	ln -sf libranvier.so.$(LIBRARY_ABI) $(DESTDIR)$(LIBDIR)/libranvier.so
+	install -m 644 sim/library/ranvier.h $(DESTDIR)$(INCLUDEDIR)
+	printf '%s\n' "$$PKGCONFIG" >$(DESTDIR)$(LIBDIR)/pkgconfig/ranvier.pc
 
 uninstall:
+	rm -rf $(DESTDIR)$(LIBDIR)/libranvier.* $(DESTDIR)$(LIBDIR)/pkgconfig/ranvier.pc $(DESTDIR)$(INCLUDEDIR)/ranvier.h
 	rm -rf $(DESTDIR)$(BINDIR)/ranvier $(DESTDIR)$(LIBEXECDIR)/ranvier $(DESTDIR)$(DATADIR)/ranvier $(DESTDIR)$(BASHDIR)/ranvier \
 		$(DESTDIR)$(ZSHDIR)/_ranvier $(DESTDIR)$(MANDIR)/man1/ranvier.1 $(DESTDIR)$(MANDIR)/man1/ranvier-*.1
 
-.PHONY: manual install uninstall
+.PHONY: manual library install uninstall

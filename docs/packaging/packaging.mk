@@ -88,4 +88,9 @@ uninstall:
 	rm -rf $(DESTDIR)$(BINDIR)/ranvier $(DESTDIR)$(LIBEXECDIR)/ranvier $(DESTDIR)$(DATADIR)/ranvier $(DESTDIR)$(BASHDIR)/ranvier \
 		$(DESTDIR)$(ZSHDIR)/_ranvier $(DESTDIR)$(MANDIR)/man1/ranvier.1 $(DESTDIR)$(MANDIR)/man1/ranvier-*.1
 
-.PHONY: manual library install uninstall
+# Debian packages of programs, library and header in build/deb/packages; needs debhelper. lintian looks them over where it is.
+deb: all manual library
+	docs/packaging/deb.sh $(CURDIR) $(abspath $(BUILD)/deb) $(VERSION)
+	if command -v lintian >/dev/null; then lintian --allow-root --fail-on error,warning $(BUILD)/deb/packages/*.deb; fi
+
+.PHONY: manual library install uninstall deb

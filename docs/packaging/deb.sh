@@ -11,7 +11,7 @@ mail=${DEBEMAIL:-$(git -C "$tree" config user.email || git -C "$tree" log -1 --f
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$tree" log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH TREE="$tree"
 
-rm -rf "$folder"
+rm -rf "$folder/source" "$folder/packages"
 mkdir -p "$folder/source" "$folder/packages"
 cp -r "$tree/docs/packaging/debian" "$folder/source/debian"
 mkdir -p "$folder/source/docs" && cp -r "$tree/docs/examples" "$folder/source/docs"

@@ -92,5 +92,7 @@ uninstall:
 deb: all manual library
 	docs/packaging/deb.sh $(CURDIR) $(abspath $(BUILD)/deb) $(VERSION)
 	if command -v lintian >/dev/null; then lintian --allow-root --fail-on error,warning $(BUILD)/deb/packages/*.deb; fi
+test-deb: deb
+	tests/deb.sh $(BUILD)/deb
 
-.PHONY: manual library install uninstall deb
+.PHONY: manual library install uninstall deb test-deb

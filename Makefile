@@ -41,7 +41,7 @@ device   := $(wildcard runtime/device/*.c runtime/device/cpu/*.c)
 net      := $(wildcard runtime/net/*.c)
 nn       := $(wildcard runtime/nn/*.c runtime/optim/*.c runtime/data/*.c runtime/checkpoint/*.c)
 real     := $(filter-out runtime/real/train.c runtime/real/sample.c,$(wildcard runtime/real/*.c))
-sim      := $(wildcard sim/*/*.c sim/*/*.cpp)
+sim      := $(filter-out sim/library/%,$(wildcard sim/*/*.c sim/*/*.cpp))
 profile  := $(addprefix calibrate/profile/,profile.c model.c surface.c surface_file.c tables.c)
 fit      := $(addprefix calibrate/profile/,fit.c robust.c surface_fit.c)
 calibrate := $(filter-out calibrate/measure.c,$(wildcard calibrate/*.c))
@@ -56,7 +56,7 @@ lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
 include runtime/device/cpu/variants.mk
 include runtime/device/cuda/cuda.mk
 
-PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot
+PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot ranvier-doctor
 BINARIES := $(PROGRAMS:%=$(BUILD)/bin/%)
 
 all: $(BINARIES) $(PLUGINS)
@@ -101,7 +101,8 @@ $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core models base)
 	$(LINK) -ljansson -lm
-
+$(BUILD)/bin/ranvier-doctor: $(call obj,$(wildcard runtime/doctor/*.c)) $(call lib,models base)
+	$(LINK) -ljansson -ldl -lm
 -include $(shell find $(BUILD) -path '$(BUILD)/obj*' -name '*.d' 2>/dev/null)
 include tests/tests.mk
 
@@ -237,18 +238,8 @@ gpu-package: all $(BUILD)/tests/gpu $(BUILD)/tests/test_conformance
 test-gpu: all $(BUILD)/tests/gpu $(BUILD)/tests/test_conformance
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/gpu/test.sh $(PARTS)
 
-install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/ranvier
-	install $(BUILD)/bin/ranvier $(DESTDIR)$(PREFIX)/bin
-	install $(filter-out %/ranvier,$(BINARIES)) $(PLUGINS) $(DESTDIR)$(PREFIX)/libexec/ranvier
-	for folder in models/presets runtime/plan/frameworks sim/platforms sim/platforms/collectives sim/machines sim/tables calibrate/profiles calibrate/devices plots; do \
-		install -d $(DESTDIR)$(PREFIX)/share/ranvier/$$folder && \
-		install -m 644 $$(ls $$folder/*.json $$folder/*.gp $$folder/*.csv 2>/dev/null) $(DESTDIR)$(PREFIX)/share/ranvier/$$folder || exit 1; \
-	done
-
-uninstall:
-	rm -rf $(DESTDIR)$(PREFIX)/bin/ranvier $(DESTDIR)$(PREFIX)/libexec/ranvier $(DESTDIR)$(PREFIX)/share/ranvier
+include docs/packaging/packaging.mk
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu install uninstall clean
+.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu clean

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char DEVICES[] = "calibrate/devices";
-
 /* What a GPU's datasheet says, and how well its memory is used by kernels that no table is of. */
 struct datasheet {
         char path[256];
@@ -81,16 +79,17 @@ static int read_peaks(struct datasheet *sheet, struct rv_error_info *err)
 
 static int find_datasheet(struct datasheet *sheet, const char *name, struct rv_error_info *err)
 {
-        char names[256];
-        if (!strchr(name, '/') && file_find(sheet->path, sizeof sheet->path, DEVICES, name, ".json") == RV_OK)
+        char names[256], near[FILE_NEAREST];
+        if (!strchr(name, '/') &&
+            file_find(sheet->path, sizeof sheet->path, IMPORT_DEVICES, name, ".json") == RV_OK)
                 return RV_OK;
         FILE *stream = fopen(name, "r");
-        file_list(names, sizeof names, DEVICES, ".json");
+        file_list(names, sizeof names, IMPORT_DEVICES, ".json");
         if (!stream)
                 return rv_fail(err, RV_EINPUT,
                                "--device: '%.80s' is neither a file that can be read nor a GPU that is known "
-                               "(%s)",
-                               name, names);
+                               "(%s)%s",
+                               name, names, file_nearest(near, IMPORT_DEVICES, name, ".json"));
         fclose(stream);
         snprintf(sheet->path, sizeof sheet->path, "%s", name);
         return RV_OK;

@@ -8,6 +8,9 @@
 /* The most tables of one import. */
 enum { IMPORT_TABLES = 64 };
 
+/* Where the GPUs that tables may be of are described (file_find). */
+#define IMPORT_DEVICES "calibrate/devices"
+
 struct import_request {
         /* A file that describes the GPU, or a preset's name (calibrate/devices). */
         const char *device;

@@ -58,6 +58,12 @@ static int parse_fusion(void *at, const char *option, const char *text, struct r
         return options_parse_fusion(text, at, err);
 }
 
+static const char *const own_devices[] = {"cpu", "cuda", NULL};
+static const struct option_words device_words = {.names = own_devices,
+                                                 .folder = IMPORT_DEVICES,
+                                                 .files = true},
+                                 models_words = {.folder = GPT_PRESETS, .files = true, .list = true};
+
 #define AT(member)        .offset = offsetof(struct words, member)
 #define FROM(first, last) .min = (first), .max = (last)
 
@@ -73,7 +79,7 @@ static const struct setting option_rows[] = {
         {SETTING_INT, "ranks", .argument = "N", AT(request.asked_ranks), FROM(1, MAX_RANKS),
          .help = "Ranks that compute at the same time (default 1; under mpirun: all of them), of a CPU no more than its "
                  "processors: simulate lets ranks beyond these share them"},
-        {SETTING_TEXT, "device", .argument = "NAME", AT(request.device),
+        {SETTING_TEXT, "device", .argument = "NAME", AT(request.device), .words = &device_words,
          .help = "What computes: cpu, the default, or cuda; each rank has its GPU, or its share of one. With --import the GPU "
                  "that the tables are of: v100 a100 h100 h200 b200 gb200 l40s, or a file that describes it"},
         {SETTING_INT, "threads", .argument = "T", AT(request.threads), FROM(1, DEVICE_MAX_THREADS),
@@ -81,21 +87,23 @@ static const struct setting option_rows[] = {
         {SETTING_RATE, "host-link", .argument = "RATE", AT(request.host_link_bytes_per_second),
          .help = "Copies between host and device take as long as over a link of this rate, such as 10GB/s (default: as "
                  "long as they take); train with the same; cpu only"},
-        {SETTING_TEXT, "cpu-kernels", .argument = "NAME", AT(request.cpu_kernels),
+        {SETTING_WORD, "cpu-kernels", .argument = "NAME", AT(request.cpu_kernels), .words = &device_cpu_kernels_words,
          .help = "For experiments: as of ranvier train, auto (the default), avx512, avx2, baseline or scalar; cpu only"},
         {SETTING_SET, "time-products", AT(request.time_products),
          .help = "Time what cuBLASLt proposes for each matrix product and take the fastest, which the profile keeps for "
                  "ranvier train --products; without it the first proposal is taken; cuda only"},
         {SETTING_OWN, "attention", .argument = "WHOSE", AT(request.attention), .parse = device_parse_attention,
+         .words = &device_attention_words,
          .help = "As of ranvier train: ours, the default, cudnn or auto; cuda only"},
         {SETTING_HEADING, .help = "Instead of measuring:"},
         {SETTING_OWN, "import", .argument = "TABLE", AT(request.import), .parse = parse_import,
+         .words = &(const struct option_words){.files = true},
          .help = "Make the profile from a table of kernels that somebody measured on the GPU --device; several times for "
                  "several tables"},
         {SETTING_TEXT, "source", .argument = "TEXT", AT(request.import.source),
          .help = "Where the tables are from, for who reads the profile"},
         {SETTING_HEADING, .help = "The plan family, whose kernels are measured; all others are then fitted:"},
-        {SETTING_TEXT, "model", .argument = "MODEL,...", AT(request.models),
+        {SETTING_TEXT, "model", .argument = "MODEL,...", AT(request.models), .words = &models_words,
          .help = "Presets or config.json files (default demo)"},
         {SETTING_LIST, "micro-batch-size", .argument = "B,...", AT(request.micro_batch_sizes), FROM(1, 1 << 20),
          .help = "Sequences of a micro-batch (default 1,2,4,8)"},
@@ -113,8 +121,9 @@ static const struct setting option_rows[] = {
         {SETTING_SET, "sequence-parallel", AT(request.sequence_parallel),
          .help = "Plans whose shards also split the sequence too, as for ranvier train"},
         {SETTING_OWN, "precision", .argument = "NAME,...", AT(request.precisions), .parse = parse_precisions,
+         .words = &dtype_precision_words,
          .help = "Of fp32, mixed (fp16) and bf16, one or more (default fp32)"},
-        {SETTING_OWN, "fusion", .argument = "WHEN", AT(fusion), .parse = parse_fusion,
+        {SETTING_OWN, "fusion", .argument = "WHEN", AT(fusion), .parse = parse_fusion, .words = &options_fusion_words,
          .help = "Measure the fused kernels, such as attention without a matrix of scores (on), or those that they "
                  "replace (off); auto, the default: on"},
         {SETTING_SET, "offload", AT(request.offload),

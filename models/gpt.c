@@ -192,6 +192,8 @@ int gpt_from_json(struct gpt *gpt, const char *path, const json_t *object, struc
 }
 
 /* A word without slash and suffix names a preset; anything else, and a word that is a file, is a path. */
+const struct option_words gpt_words = {.folder = GPT_PRESETS, .files = true};
+
 static int resolve_path(char *path, size_t path_size, const char *name_or_path, struct rv_error_info *err)
 {
         struct stat info;
@@ -200,15 +202,15 @@ static int resolve_path(char *path, size_t path_size, const char *name_or_path, 
                                "the name of the model is empty: a preset (such as tiny) or a config.json was "
                                "expected");
         bool word = !strchr(name_or_path, '/') && !strstr(name_or_path, ".json");
-        if (word && file_find(path, path_size, "models/presets", name_or_path, ".json") == RV_OK)
+        if (word && file_find(path, path_size, GPT_PRESETS, name_or_path, ".json") == RV_OK)
                 return RV_OK;
         if (word && stat(name_or_path, &info) != 0) {
-                char presets[896];
-                file_list(presets, sizeof presets, "models/presets", ".json");
+                char presets[896], near[FILE_NEAREST];
+                file_list(presets, sizeof presets, GPT_PRESETS, ".json");
                 return rv_fail(
                         err, RV_EINPUT,
-                        "%.100s: no such model; a config.json or one of these presets was expected: %s",
-                        name_or_path, presets);
+                        "%.100s: no such model%s; a config.json or one of these presets was expected: %s",
+                        name_or_path, file_nearest(near, GPT_PRESETS, name_or_path, ".json"), presets);
         }
         const bool folder = stat(name_or_path, &info) == 0 && S_ISDIR(info.st_mode);
         const size_t length = strlen(name_or_path);
@@ -268,13 +270,14 @@ void gpt_add_architecture(const struct gpt *gpt, json_t *config)
         json_object_set_new(config, "torch_dtype", json_string("float32"));
 }
 
-static const char *const recomputes[RECOMPUTES] = {[RECOMPUTE_NONE] = "none",
-                                                   [RECOMPUTE_SELECTIVE] = "selective",
-                                                   [RECOMPUTE_FULL] = "full",
-                                                   [RECOMPUTE_LAYER] = "layer",
-                                                   [RECOMPUTE_NORMS] = "norms",
-                                                   [RECOMPUTE_SWIGLU] = "swiglu",
-                                                   [RECOMPUTE_NORMS_SWIGLU] = "norms+swiglu"};
+static const char *const recomputes[RECOMPUTES + 1] = {[RECOMPUTE_NONE] = "none",
+                                                       [RECOMPUTE_SELECTIVE] = "selective",
+                                                       [RECOMPUTE_FULL] = "full",
+                                                       [RECOMPUTE_LAYER] = "layer",
+                                                       [RECOMPUTE_NORMS] = "norms",
+                                                       [RECOMPUTE_SWIGLU] = "swiglu",
+                                                       [RECOMPUTE_NORMS_SWIGLU] = "norms+swiglu"};
+const struct option_words recompute_words = {.names = recomputes, .list = true};
 
 const char *recompute_name(enum recompute recompute)
 {

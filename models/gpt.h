@@ -8,6 +8,7 @@
 #define RANVIER_MODELS_GPT_H
 
 #include "runtime/base/error.h"
+#include "runtime/base/words.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -109,6 +110,10 @@ struct gpt {
  * where there is nothing to say. The text is static. */
 const char *gpt_warning(const struct gpt *gpt);
 
+/* Where presets are (file_find), and the words that gpt_load takes. */
+#define GPT_PRESETS "models/presets"
+extern const struct option_words gpt_words;
+
 /* Reads a model: a preset's name (models/presets), or the path of a config.json or of a folder with one.
  * Whatever is wrong with it is RV_EINPUT with a sentence. */
 int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *err);
@@ -197,6 +202,7 @@ enum recompute {
         RECOMPUTE_NORMS_SWIGLU,
         RECOMPUTES
 };
+extern const struct option_words recompute_words;
 const char *recompute_name(enum recompute recompute); /* "none", "full", ..., "norms+swiglu" */
 /* Returns the enum recompute of a name, or -1. Both words of a set may come in either order, with a plus or
  * a comma between them. */

@@ -70,9 +70,9 @@ static int parse_percent(void *at, const char *option, const char *text, struct 
 
 /* clang-format off */
 static const struct setting compare_rows[] = {
-        {SETTING_TEXT, "plot", .argument = "FILE", AT(compare_options, plot),
+        {SETTING_PATH, "plot", .argument = "FILE", AT(compare_options, plot),
          .help = "Draw predicted against measured time per batch, as .png or .svg"},
-        {SETTING_TEXT, "csv", .argument = "FILE", AT(compare_options, csv),
+        {SETTING_PATH, "csv", .argument = "FILE", AT(compare_options, csv),
          .help = "Write every figure of every pair, for programs"},
         {SETTING_OWN, "max-median-error", .argument = "X", AT(compare_options, max_median_percent),
          .parse = parse_percent,
@@ -187,10 +187,15 @@ static error_t plot_parser(int key, char *text, struct argp_state *state)
 }
 
 static struct argp_option plot_options_list[SETTINGS + 1];
+static struct option_words figure_words; /* of `kinds`, which command_plot makes */
+static const struct argp_option figure_options[] = {OPTION_WORDS("FIGURE", &figure_words), {0}};
+static const struct argp figure_argp = {.options = figure_options};
+static const struct argp_child plot_children[] = {{&figure_argp, 0, NULL, 0}, {0}};
 static const struct argp plot_argp = {
         .options = plot_options_list,
         .parser = plot_parser,
         .args_doc = "FIGURE OUT.png|OUT.svg INPUT...",
+        .children = plot_children,
         .doc = "Draws a figure with gnuplot.\vFigures, and what each takes:\n"
                "  predicted-measured  pairs of reports, PREDICTED MEASURED...: time per\n"
                "                      batch with the diagonal and a band of 5 %\n"
@@ -362,6 +367,10 @@ static int plot(const struct plot_options *o, struct rv_error_info *err)
 
 static int command_plot(int argc, char **argv)
 {
+        static const char *names[KINDS + 1];
+        for (int i = 0; i < KINDS; i++)
+                names[i] = kinds[i].name;
+        figure_words.names = names;
         struct rv_error_info err = {0};
         struct plot_options o = {.batch = -1, .rank = -1};
         char *list[4096];

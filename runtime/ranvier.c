@@ -35,6 +35,8 @@ static const struct command commands[] = {
         {"frameworks", "ranvier-sim", "frameworks", "how other frameworks run a model, with sources"},
         {"machines", "ranvier-sim", "machines",
          "the machines that --machine knows, with figures and sources"},
+        {"doctor", "ranvier-doctor", NULL,
+         "what this machine has for all that, and what is missing for what"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -53,16 +55,31 @@ static const char workflow[] =
         "        --micro-batch-size 4 --batch-size 32 --report predicted.json\n"
         "    ranvier compare predicted.json measured.json\n";
 
+static const char about[] =
+        "Trains GPTs in parallel over MPI and predicts such runs, with one scheduling core for both.";
+
 static void print_help(void)
 {
         printf("Usage: ranvier COMMAND [OPTION...]\n\n"
-               "Trains GPTs in parallel over MPI and predicts such runs, with one scheduling core for "
-               "both.\n\n"
-               "Commands:\n");
+               "%s\n\n"
+               "Commands:\n",
+               about);
         for (int i = 0; i < COMMANDS; i++)
-                if (commands[i].program)
-                        printf("  %-10s %s\n", commands[i].name, commands[i].summary);
+                printf("  %-10s %s\n", commands[i].name, commands[i].summary);
         fputs(workflow, stdout);
+}
+
+/* What man pages and completions are made of (runtime/manual); a command describes itself. */
+static void print_description(void)
+{
+        json_t *all = json_array();
+        for (int i = 0; i < COMMANDS; i++)
+                json_array_append_new(all, json_pack("{s:s, s:s}", "name", commands[i].name, "summary",
+                                                     commands[i].summary));
+        json_t *whole = json_pack("{s:s, s:s, s:o}", "about", about, "more", workflow, "commands", all);
+        json_dumpf(whole, stdout, JSON_INDENT(1));
+        printf("\n");
+        json_decref(whole);
 }
 
 static const struct command *find_command(const char *name)
@@ -163,6 +180,10 @@ int main(int argc, char **argv)
         }
         if (strcmp(argv[1], "--version") == 0) {
                 printf("ranvier %s\n", RANVIER_VERSION);
+                return end_of_print();
+        }
+        if (strcmp(argv[1], "--describe") == 0) {
+                print_description();
                 return end_of_print();
         }
         if (strcmp(argv[1], "help") == 0) { /* `ranvier help train` is `ranvier train --help` */

@@ -1,4 +1,5 @@
 /* ranvier-sim: the commands that predict. The dispatcher names the verb; without one it is simulate. */
+#include "sim/world/about.h"
 #include "sim/world/frameworks.h"
 #include "sim/world/machines.h"
 #include "sim/world/simulate.h"
@@ -18,6 +19,8 @@ int main(int argc, char **argv)
                 simulate_main, sweep_main, validate_main, frameworks_main,
                 machines_main, price_main, plan_main};
         int command = 0;
+        if (argc == 2 && strcmp(argv[1], "--about") == 0)
+                return about_main();
         for (int i = 0; argc > 1 && i < (int)(sizeof commands / sizeof *commands); i++)
                 if (strcmp(argv[1], names[i] + strlen("ranvier ")) == 0) {
                         command = i;

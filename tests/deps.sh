@@ -9,7 +9,7 @@ build="build-essential pkg-config libopenmpi-dev openmpi-bin libsimgrid-dev libg
 case "${1:-build}" in
 build) wanted="$build" ;;
 demo) wanted="$build gnuplot-nox" ;;
-test) wanted="$build gnuplot-nox libcmocka-dev libboost-context-dev python3 python3-numpy python3-torch" ;;
+test) wanted="$build gnuplot-nox libcmocka-dev libboost-context-dev python3 python3-numpy python3-torch man-db mandoc zsh" ;;
 transformers) wanted="$build python3 python3-numpy python3-torch python3-venv" ;;
 lint) wanted="clang-format cppcheck git shellcheck" ;;
 *) echo "deps: '$1' is not known; there are build, demo, test, transformers, lint" >&2; exit 2 ;;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 static const char PRESETS[] = "calibrate/profiles";
+const struct option_words profile_words = {.folder = PRESETS, .files = true, .list = true};
 /* What ends a kernel's name, by what its tensors are stored as. */
 static const char *const suffixes[PROFILE_FORMATS] = {[DTYPE_FP32] = "",
                                                       [DTYPE_FP16] = "_half",
@@ -874,7 +875,7 @@ static int read_profile(struct reader *r, const json_t *document, struct profile
 /* A preset's name if there is such a preset and the text is no path; else the path itself. */
 static int profile_path(char *path, size_t path_size, const char *name_or_path, struct rv_error_info *err)
 {
-        char names[512];
+        char names[512], near[FILE_NEAREST];
         if (!strchr(name_or_path, '/') && file_find(path, path_size, PRESETS, name_or_path, ".json") == RV_OK)
                 return RV_OK;
         FILE *stream = fopen(name_or_path, "r");
@@ -883,8 +884,9 @@ static int profile_path(char *path, size_t path_size, const char *name_or_path, 
                 return rv_fail(err, RV_EINPUT,
                                "profile \"%.128s\" is neither a file that can be read nor a preset (%.256s); "
                                "\"ranvier "
-                               "calibrate --out FILE\" measures one",
-                               name_or_path, *names ? names : "there are none");
+                               "calibrate --out FILE\" measures one%s",
+                               name_or_path, *names ? names : "there are none",
+                               file_nearest(near, PRESETS, name_or_path, ".json"));
         }
         fclose(stream);
         if (strlen(name_or_path) >= path_size)

@@ -12,6 +12,7 @@
 
 #include "calibrate/profile/model.h"
 #include "calibrate/profile/tables.h"
+#include "runtime/base/words.h"
 
 #include <jansson.h>
 
@@ -181,6 +182,9 @@ const char *profile_date(const struct profile *, char text[16]);
 bool profile_warn(struct profile *, const struct profile_load *load, double min, double max);
 /* Adds to its warnings that this part of the samples of kernels was disturbed, and left out. */
 void profile_warn_of_company(struct profile *, const struct profile_load *load, double disturbed);
+
+/* The words that profile_load takes, and several of them where a platform has several kinds of GPUs. */
+extern const struct option_words profile_words;
 
 /* Reads a profile: a preset's name (calibrate/profiles) or a path. It checks everything: a missing, misspelt
  * or impossible value is RV_EINPUT with a sentence that says where. The profile has at least one load then.

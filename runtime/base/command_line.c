@@ -1,5 +1,6 @@
 #include "runtime/base/command_line.h"
 
+#include "runtime/base/describe.h"
 #include "runtime/base/file.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/version.h"
@@ -107,7 +108,7 @@ static const struct argp_option *find_option(const struct argp *argp, const char
 {
         const struct argp_option *found = NULL;
         for (const struct argp_option *o = argp->options; o && !ends_options(o); o++)
-                if (name ? o->name && strcmp(o->name, name) == 0 : o->key == key)
+                if (!option_words(o) && (name ? o->name && strcmp(o->name, name) == 0 : o->key == key))
                         return o;
         for (const struct argp_child *child = argp->children; child && child->argp && !found; child++)
                 found = find_option(child->argp, name, key);
@@ -117,7 +118,7 @@ static const struct argp_option *find_option(const struct argp *argp, const char
 static void offer_options(const struct argp *argp, struct nearest *nearest)
 {
         for (const struct argp_option *o = argp->options; o && !ends_options(o); o++)
-                if (o->name)
+                if (o->name && !(o->flags & OPTION_HIDDEN))
                         nearest_offer(nearest, o->name);
         for (const struct argp_child *child = argp->children; child && child->argp; child++)
                 offer_options(child->argp, nearest);
@@ -215,7 +216,7 @@ int command_line_check(const struct argp *argp, int argc, char *const *argv, con
 
 /* ---- parsing ---- */
 
-enum { KEY_HELP = 0x7f00, KEY_USAGE, KEY_VERSION };
+enum { KEY_HELP = 0x7f00, KEY_USAGE, KEY_VERSION, KEY_DESCRIBE };
 
 /* What one call of command_line_parse carries through argp: the outermost argp comes first, because it is
  * what every parser's state leads to. */
@@ -223,13 +224,14 @@ struct parse_context {
         struct argp outer;
         void *input;
         struct rv_error_info *err;
-        int asked; /* KEY_HELP, KEY_USAGE or KEY_VERSION */
+        int asked; /* KEY_HELP, KEY_USAGE, KEY_VERSION or KEY_DESCRIBE */
 };
 
 static const struct argp_option help_options[] = {
         {"help", KEY_HELP, 0, 0, "Print this help", -1},
         {"usage", KEY_USAGE, 0, 0, "Print a short summary of the options", -1},
         {"version", KEY_VERSION, 0, 0, "Print the version", -1},
+        {"describe", KEY_DESCRIBE, 0, OPTION_HIDDEN, "Print the options as JSON (describe.h)", -1},
         {0},
 };
 
@@ -244,6 +246,7 @@ static error_t outer_parser(int key, char *text, struct argp_state *state)
         case KEY_HELP:
         case KEY_USAGE:
         case KEY_VERSION:
+        case KEY_DESCRIBE:
                 context->asked = key;
                 return ECANCELED;
         default:
@@ -256,6 +259,19 @@ struct rv_error_info *command_line_error(const struct argp_state *state)
         if (state->root_argp->parser != outer_parser)
                 return NULL;
         return ((const struct parse_context *)state->root_argp)->err;
+}
+
+/* The options of a command and, like those of all others, of help. */
+static void print_description(const struct argp *command)
+{
+        const struct argp_child children[] = {{command, 0, NULL, 0}, {0}};
+        const struct argp outer = {.options = help_options, .children = children};
+        json_t *all = describe_options(&outer), *own = describe_options(command);
+        json_object_set(own, "groups", json_object_get(all, "groups"));
+        json_dumpf(own, stdout, JSON_INDENT(1));
+        printf("\n");
+        json_decref(all);
+        json_decref(own);
 }
 
 static void print_help(const struct argp *argp, char *argv0, int asked)
@@ -285,14 +301,16 @@ int command_line_parse(const struct argp *argp, int argc, char **argv, void *inp
                 .err = err ? err : &own,
         };
         context.err->code = RV_OK;
-        static const int helps[] = {KEY_HELP, KEY_USAGE, KEY_VERSION, 0};
+        static const int helps[] = {KEY_HELP, KEY_USAGE, KEY_VERSION, KEY_DESCRIBE, 0};
         int next = argc;
         if (command_line_check(&context.outer, argc, argv, helps, context.err))
                 return context.err->code;
         error_t rc = argp_parse(&context.outer, argc, argv, ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP, &next,
                                 &context);
         if (context.asked) {
-                if (!quiet)
+                if (!quiet && context.asked == KEY_DESCRIBE)
+                        print_description(argp);
+                else if (!quiet)
                         print_help(&context.outer, argv[0], context.asked);
                 return file_check_printed(context.err) ? context.err->code : COMMAND_LINE_DONE;
         }

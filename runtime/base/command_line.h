@@ -7,9 +7,21 @@
 #define RANVIER_RUNTIME_BASE_COMMAND_LINE_H
 
 #include "runtime/base/error.h"
+#include "runtime/base/words.h"
 
 #include <argp.h>
 #include <stdbool.h>
+
+/* An entry for an array of argp's options, which argp itself passes over: `of`, an option's name without
+ * dashes or a word of args_doc such as "MODEL", takes these words (a struct option_words). Both pointers are
+ * kept. */
+#define OPTION_WORDS(of, words)                                                                              \
+        {                                                                                                    \
+                .name = (of), .arg = (const char *)(words), .flags = OPTION_DOC | OPTION_HIDDEN              \
+        }
+
+/* What such an entry says; NULL: `option` is no such entry. */
+const struct option_words *option_words(const struct argp_option *option);
 
 /* Checks that every option in argv[1 ...] is one of `argp` or its children, is written in full, and has an
  * argument if and only if it takes one. This is needed because getopt_long, below argp, accepts any
@@ -23,7 +35,8 @@
 int command_line_check(const struct argp *argp, int argc, char *const *argv, const int *ends,
                        struct rv_error_info *err);
 
-/* Parses a command line as argp_parse does, and handles --help, --usage and --version itself. `input` is
+/* Parses a command line as argp_parse does, and handles --help, --usage, --version and, which help does not
+ * show, --describe (describe.h) itself. `input` is
  * handed to the parser of `argp`. A parser that finds a value wrong fills command_line_error(state) (with
  * rv_fail or a function of parse.h) and returns EINVAL. Everything else that can be wrong (an unknown or
  * ambiguous option, a missing or needless argument, one word too many) becomes a sentence here. Help is

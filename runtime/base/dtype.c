@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-static const char *const precisions[DTYPES] = {
+static const char *const precisions[DTYPES + 1] = {
         [DTYPE_FP32] = "fp32", [DTYPE_FP16] = "mixed", [DTYPE_BF16] = "bf16"};
+const struct option_words dtype_precision_words = {.names = precisions, .list = true};
 
 const char *dtype_precision(enum dtype dtype)
 {

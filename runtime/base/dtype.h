@@ -3,6 +3,8 @@
 #ifndef RANVIER_RUNTIME_BASE_DTYPE_H
 #define RANVIER_RUNTIME_BASE_DTYPE_H
 
+#include "runtime/base/words.h"
+
 #include <stdbool.h>
 
 /* DTYPE_FP32 is what kernels compute with; it stands for the type `real` of runtime/device/real.h, which
@@ -36,6 +38,7 @@ static inline enum dtype dtype_twin(enum dtype dtype)
  * function is the inverse, and returns -1 if there is no precision of that name. */
 const char *dtype_precision(enum dtype dtype);
 int dtype_of_precision(const char *name);
+extern const struct option_words dtype_precision_words; /* all of them */
 
 /* The same of a precision whose products have a format of their own: "fp8" and "nvfp4" store tensors in bf16,
  * and stand for a format; the others stand for FORMAT_STORED. precision_of_name returns whether there is a

@@ -1,8 +1,10 @@
+#define _GNU_SOURCE /* dladdr */
 #include "runtime/base/file.h"
 
 #include "runtime/base/nearest.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,41 +15,65 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int file_program_folder(char *folder, size_t folder_size)
+/* Leaves the folder of a path. Returns 0, or -1 if it is in none. */
+static int strip_name(char *path)
 {
-        ssize_t length = readlink("/proc/self/exe", folder, folder_size - 1);
-        if (length <= 0)
-                return -1;
-        folder[length] = '\0';
-        char *slash = strrchr(folder, '/');
+        char *slash = strrchr(path, '/');
         if (!slash)
                 return -1;
         *slash = '\0';
         return 0;
 }
 
-/* Candidate `which` for the folder that holds `tree_folder`'s files; -1 if there is no such candidate.
- * Programs are built into TREE/build/... and installed into PREFIX/bin and PREFIX/libexec/ranvier. */
+int file_program_folder(char *folder, size_t folder_size)
+{
+        ssize_t length = readlink("/proc/self/exe", folder, folder_size - 1);
+        if (length <= 0)
+                return -1;
+        folder[length] = '\0';
+        return strip_name(folder);
+}
+
+/* The folder of the shared library that this code is in, or else of the program. */
+static int code_folder(char folder[PATH_MAX])
+{
+        static const char place;
+        Dl_info info;
+        if (!dladdr(&place, &info) || !info.dli_fname || !strstr(info.dli_fname, ".so") ||
+            !realpath(info.dli_fname, folder))
+                return file_program_folder(folder, PATH_MAX);
+        return strip_name(folder);
+}
+
+/* Candidate `which` for the folder that holds `tree_folder`'s files; -1 if there is no such candidate. The
+ * first is what RANVIER_DATA says. Programs and libraries are built into TREE/build/... and installed into
+ * PREFIX/bin, PREFIX/lib, PREFIX/libexec/ranvier and PREFIX/lib/ARCHITECTURE. */
 static int search_folder(int which, const char *tree_folder, char *folder, size_t folder_size)
 {
-        static const char *const installed[] = {"/../share/ranvier", "/../../share/ranvier"};
-        char program[PATH_MAX];
-        if (file_program_folder(program, sizeof program) != 0)
-                return -1;
+        char place[PATH_MAX];
+        const char *given = getenv("RANVIER_DATA"), *below = which < 2 ? "" : "/share/ranvier";
         if (which == 0) {
+                if (!given || !*given || strlen(given) >= sizeof place)
+                        return -1;
+                strcpy(place, given);
+        } else if (code_folder(place) != 0)
+                return -1;
+        if (which == 1) {
                 char *build = NULL;
-                for (char *at = program; (at = strstr(at, "/build/")); at++)
+                for (char *at = place; (at = strstr(at, "/build/")); at++)
                         build = at;
                 if (!build)
                         return -1;
                 *build = '\0';
         }
-        const char *up = which == 0 ? "" : installed[which - 1];
-        int length = snprintf(folder, folder_size, "%s%s/%s", program, up, tree_folder);
+        for (int up = which; up >= 2; up--)
+                if (strip_name(place) != 0)
+                        return -1;
+        int length = snprintf(folder, folder_size, "%s%s/%s", place, below, tree_folder);
         return length > 0 && (size_t)length < folder_size ? 0 : -1;
 }
 
-enum { SEARCH_FOLDERS = 3 };
+enum { SEARCH_FOLDERS = 4 };
 
 int file_find(char *path, size_t path_size, const char *tree_folder, const char *name, const char *suffix)
 {
@@ -95,6 +121,19 @@ void file_list(char *line, size_t line_size, const char *tree_folder, const char
                 free(entries);
                 return;
         }
+}
+
+char *file_nearest(char text[FILE_NEAREST], const char *tree_folder, const char *name, const char *suffix)
+{
+        char line[4096], *place = NULL;
+        struct nearest nearest = {.word = name};
+        file_list(line, sizeof line, tree_folder, suffix);
+        for (char *known = strtok_r(line, " ", &place); known; known = strtok_r(NULL, " ", &place))
+                nearest_offer(&nearest, known);
+        text[0] = '\0';
+        if (nearest_is_likely(&nearest))
+                snprintf(text, FILE_NEAREST, "; the nearest is %.64s", nearest.known);
+        return text;
 }
 
 json_t *file_read_json(const char *path, struct rv_error_info *err)
@@ -462,6 +501,14 @@ int file_check_printed(struct rv_error_info *err)
                 return RV_OK;
         return rv_fail(err, RV_ESYSTEM, "standard output could not be written%s%s", errno ? ": " : "",
                        errno ? strerror(errno) : "");
+}
+
+int file_print_json(const json_t *document, struct rv_error_info *err)
+{
+        if (!document || json_dumpf(document, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) != 0)
+                return rv_fail(err, RV_ESYSTEM, "the result could not be printed as JSON");
+        putchar('\n');
+        return file_check_printed(err);
 }
 
 int file_write_json(const char *path, const json_t *document, struct rv_error_info *err)

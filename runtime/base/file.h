@@ -18,14 +18,20 @@
 int file_program_folder(char *folder, size_t folder_size);
 
 /* Finds a preset or a script by name. It looks for <folder>/<name><suffix>, where the folder is `tree_folder`
- * (such as "models/presets") in the source tree if the running program was built there, and else the
- * installed one, PREFIX/share/ranvier/`tree_folder`. Writes the first such file that exists to `path` and
+ * (such as "models/presets") in the folder that the environment variable RANVIER_DATA names, in the source
+ * tree if the running program (or the library that this is part of) was built there, and else the installed
+ * one, PREFIX/share/ranvier/`tree_folder`. Writes the first such file that exists to `path` and
  * returns 0. Returns RV_EINPUT, without a sentence, if there is none; `path` is then undefined. */
 int file_find(char *path, size_t path_size, const char *tree_folder, const char *name, const char *suffix);
 
 /* Writes the names, without `suffix`, of the files that file_find could find, sorted, as one line "a b c".
  * Only the first of its folders that exists is listed, and names that do not fit are left out. */
 void file_list(char *line, size_t line_size, const char *tree_folder, const char *suffix);
+
+/* Writes "; the nearest is NAME" if the name of such a file is near to `name` (nearest_is_likely), else "".
+ * Returns `text`. */
+enum { FILE_NEAREST = 96 };
+char *file_nearest(char text[FILE_NEAREST], const char *tree_folder, const char *name, const char *suffix);
 
 /* ---- reading: JSON, and lines of text ---- */
 
@@ -127,6 +133,10 @@ int file_check_uses(const struct file_use *uses, int count, struct rv_error_info
 /* Flushes standard output and checks that all that was printed to it arrived; commands call it at their end.
  * Returns 0 or RV_ESYSTEM. */
 int file_check_printed(struct rv_error_info *err);
+
+/* Prints a JSON document, indented, to standard output, with 17 significant digits. Returns 0 or RV_ESYSTEM.
+ */
+int file_print_json(const json_t *document, struct rv_error_info *err);
 
 /* Writes a JSON document through a struct file_writer, indented, with 17 significant digits, which is enough
  * to read every double back exactly. Returns 0, RV_EINPUT if the file cannot be opened, or RV_ESYSTEM. */

@@ -62,6 +62,11 @@ void nearest_offer(struct nearest *nearest, const char *known)
         }
 }
 
+bool nearest_is_likely(const struct nearest *nearest)
+{
+        return nearest->known && (nearest->cost == 0 || 3 * (size_t)nearest->edits <= strlen(nearest->word));
+}
+
 bool nearest_is_misspelt(const struct nearest *nearest)
 {
         return nearest->known && strcmp(nearest->word, nearest->known) != 0 &&

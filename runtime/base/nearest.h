@@ -28,4 +28,8 @@ void nearest_offer(struct nearest *nearest, const char *known);
  * another word: it differs by two letters at most, or `known` begins with it. */
 bool nearest_is_misspelt(const struct nearest *nearest);
 
+/* Returns whether `known` is likely enough to be meant to be proposed: it begins with the unknown word, or a
+ * third of the word's letters at most are to be changed. */
+bool nearest_is_likely(const struct nearest *nearest);
+
 #endif

@@ -1,6 +1,8 @@
 #define _DEFAULT_SOURCE /* strsep, strdup */
 #include "runtime/base/parse.h"
 
+#include "runtime/base/nearest.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -131,19 +133,30 @@ int parse_tokens(const char *option, const char *text, double *tokens, struct rv
                 option, text);
 }
 
+int parse_unknown(const char *option, const char *text, const char *const *names, struct rv_error_info *err)
+{
+        enum { KNOWN = 512 };
+        char known[KNOWN] = "";
+        struct nearest nearest = {.word = text};
+        for (int i = 0; names[i]; i++) {
+                const char *between = i == 0 ? "" : names[i + 1] ? ", " : " and ";
+                snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", between, names[i]);
+                nearest_offer(&nearest, names[i]);
+        }
+        const bool near = nearest_is_likely(&nearest);
+        return rv_fail(err, RV_EINPUT, "%s: '%.64s' is not known%s%s; there are %s", option, text,
+                       near ? ", the nearest is " : "", near ? nearest.known : "", known);
+}
+
 int parse_name(const char *option, const char *text, const char *const *names, int *which,
                struct rv_error_info *err)
 {
-        char known[128] = "";
-        for (int i = 0; names[i]; i++) {
+        for (int i = 0; names[i]; i++)
                 if (strcmp(text, names[i]) == 0) {
                         *which = i;
                         return 0;
                 }
-                const char *between = i == 0 ? "" : names[i + 1] ? ", " : " and ";
-                snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", between, names[i]);
-        }
-        return rv_fail(err, RV_EINPUT, "%s: '%.64s' is not known; there are %s", option, text, known);
+        return parse_unknown(option, text, names, err);
 }
 
 int parse_switch(const char *option, const char *text, bool *on, struct rv_error_info *err)

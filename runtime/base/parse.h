@@ -43,6 +43,10 @@ int parse_path(const char *option, const char *text, const char **path, struct r
 int parse_name(const char *option, const char *text, const char *const *names, int *which,
                struct rv_error_info *err);
 
+/* The sentence of a text that is none of such names: it has them all, and first the one of which it is a
+ * beginning, or differs by a third of its letters at most. Returns RV_EINPUT. */
+int parse_unknown(const char *option, const char *text, const char *const *names, struct rv_error_info *err);
+
 /* Parses "on" or "off". */
 int parse_switch(const char *option, const char *text, bool *on, struct rv_error_info *err);
 

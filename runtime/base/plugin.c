@@ -29,8 +29,8 @@ static bool find(char *path, size_t bytes, const char *file, const char *variabl
         return true;
 }
 
-plugin_fn *plugin_load(const char *file, const char *variable, const char *symbol, const char *what,
-                       const char *how, struct rv_error_info *err)
+void *plugin_open(const char *file, const char *variable, const char *what, const char *how,
+                  struct rv_error_info *err)
 {
         char path[4096];
         const bool known = find(path, sizeof path, file, variable);
@@ -45,9 +45,19 @@ plugin_fn *plugin_load(const char *file, const char *variable, const char *symbo
                 return NULL;
         }
         void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!plugin)
+                rv_fail(err, RV_ENOTBUILT, "%s does not load: %.400s", what, dlerror());
+        return plugin;
+}
+
+plugin_fn *plugin_load(const char *file, const char *variable, const char *symbol, const char *what,
+                       const char *how, struct rv_error_info *err)
+{
+        void *plugin = plugin_open(file, variable, what, how, err);
         void *found = plugin ? dlsym(plugin, symbol) : NULL;
         if (!found) {
-                rv_fail(err, RV_ENOTBUILT, "%s does not load: %.400s", what, dlerror());
+                if (plugin)
+                        rv_fail(err, RV_ENOTBUILT, "%s does not load: %.400s", what, dlerror());
                 return NULL;
         }
         plugin_fn *function;

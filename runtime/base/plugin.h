@@ -15,4 +15,9 @@ typedef void plugin_fn(void);
 plugin_fn *plugin_load(const char *file, const char *variable, const char *symbol, const char *what,
                        const char *how, struct rv_error_info *err);
 
+/* The same without a function: returns the plugin's handle, for dlsym, which finds what the libraries that it
+ * needs have, too. */
+void *plugin_open(const char *file, const char *variable, const char *what, const char *how,
+                  struct rv_error_info *err);
+
 #endif

@@ -1,5 +1,6 @@
 #include "runtime/base/setting.h"
 
+#include "runtime/base/command_line.h"
 #include "runtime/base/parse.h"
 
 #include <assert.h>
@@ -15,21 +16,33 @@ static int key_of(const struct setting *rows, int i)
         return rows[i].letter ? rows[i].letter : KEY_SETTINGS + i;
 }
 
+static const struct option_words *words_of(const struct setting *row)
+{
+        static const char *const switched[] = {"on", "off", NULL};
+        static const struct option_words any_file = {.files = true}, a_switch = {.names = switched};
+        return row->words                   ? row->words
+               : row->kind == SETTING_PATH  ? &any_file
+               : row->kind == SETTING_CLEAR ? &a_switch
+                                            : NULL;
+}
+
 void settings_options(const struct setting *rows, struct argp_option options[SETTINGS + 1], int from)
 {
         int count = 0, group = from;
-        for (; rows[count].help; count++) {
-                const struct setting *row = &rows[count];
-                assert(count < SETTINGS);
+        for (int i = 0; rows[i].help; i++) {
+                const struct setting *row = &rows[i];
+                assert(count + 2 <= SETTINGS);
                 if (row->kind == SETTING_HEADING)
-                        group += count > 0;
-                options[count] = row->kind == SETTING_HEADING
-                                         ? (struct argp_option){.doc = row->help, .group = group}
-                                         : (struct argp_option){.name = row->name,
-                                                                .key = key_of(rows, count),
-                                                                .arg = row->argument,
-                                                                .doc = row->help,
-                                                                .group = group};
+                        group += i > 0;
+                options[count++] = row->kind == SETTING_HEADING
+                                           ? (struct argp_option){.doc = row->help, .group = group}
+                                           : (struct argp_option){.name = row->name,
+                                                                  .key = key_of(rows, i),
+                                                                  .arg = row->argument,
+                                                                  .doc = row->help,
+                                                                  .group = group};
+                if (row->kind != SETTING_HEADING && words_of(row))
+                        options[count++] = (struct argp_option)OPTION_WORDS(row->name, words_of(row));
         }
         options[count] = (struct argp_option){0};
 }
@@ -51,7 +64,7 @@ static int take(const struct setting *row, void *settings, const char *text, str
         void *at = (char *)settings + row->offset;
         char option[64];
         bool on = true;
-        int rc;
+        int rc, which;
         snprintf(option, sizeof option, "--%s", row->name);
         switch (row->kind) {
         case SETTING_SET:
@@ -66,6 +79,11 @@ static int take(const struct setting *row, void *settings, const char *text, str
         case SETTING_TEXT:
                 *(const char **)at = text;
                 return 0;
+        case SETTING_WORD:
+                rc = parse_name(option, text, row->words->names, &which, err);
+                if (rc == 0)
+                        *(const char **)at = text;
+                return rc;
         case SETTING_INT:
                 return parse_count(option, text, (int)row->min, (int)row->max, at, err);
         case SETTING_WHOLE:

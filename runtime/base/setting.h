@@ -6,6 +6,7 @@
 #define RANVIER_RUNTIME_BASE_SETTING_H
 
 #include "runtime/base/error.h"
+#include "runtime/base/words.h"
 
 #include <argp.h>
 #include <stddef.h>
@@ -18,6 +19,7 @@ enum setting_kind {
         SETTING_CLEAR,   /* "on" or "off": the bool becomes true for "off" */
         SETTING_PATH,    /* the name of a file, not empty, into a const char * */
         SETTING_TEXT,    /* any text, into a const char * */
+        SETTING_WORD,    /* one of words->names, into a const char * */
         SETTING_INT,     /* a whole number from min to max, into an int */
         SETTING_WHOLE,   /* the same into an int64_t */
         SETTING_REAL,    /* a number from low to high, into a double */
@@ -46,10 +48,13 @@ struct setting {
          * struct if that is 0. Returns 0, or a negative rv_error with a sentence; `option` is "--steps",
          * for that. */
         int (*parse)(void *at, const char *option, const char *text, struct rv_error_info *err);
+        /* Which words the value may be, for completion; NULL: a file of SETTING_PATH, on and off of
+         * SETTING_CLEAR, and of others no certain ones. */
+        const struct option_words *words;
 };
 
-/* The most rows that a table may have. */
-enum { SETTINGS = 40 };
+/* The most entries of argp's that a table may fill: a row is one, or two where its words are known. */
+enum { SETTINGS = 96 };
 
 /* Fills `options` with the rows, up to one without help, as argp takes them. The rows are in groups of
  * --help: the first group has the number `from`, and each heading but one in the first row begins another. */

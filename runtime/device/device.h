@@ -14,6 +14,7 @@
 
 #include "models/memory.h"
 #include "models/workload.h"
+#include "runtime/base/words.h"
 #include "runtime/device/real.h"
 
 /* The lanes of a device. Each runs its commands one after the other, in the order in which they were
@@ -171,6 +172,14 @@ int device_cpu_processors(void);
  * longer; or "unknown". */
 void device_cpu_name(char *name, size_t size);
 
+/* What the CPU device computes with here. */
+struct device_cpu_about {
+        char blas[128], blas_kernels[32]; /* OpenBLAS's words for itself and for the kernels that it chose */
+        const char *kernels[8]; /* of --cpu-kernels: those that this processor runs, slowest first */
+        int kernel_count;
+};
+void device_cpu_about(struct device_cpu_about *);
+
 /* Returns the seconds of the host's monotonic clock: what lanes, runs and calibrations are timed with. */
 double device_seconds(void);
 
@@ -178,6 +187,8 @@ double device_seconds(void);
  * what it does not do is a failure; or a library's where it is there and does the shape, else the device's
  * own. */
 enum attention_source { ATTENTION_OURS, ATTENTION_CUDNN, ATTENTION_AUTO };
+/* The words that device_parse_attention and --cpu-kernels take. */
+extern const struct option_words device_attention_words, device_cpu_kernels_words;
 /* Parses "ours", "cudnn" or "auto" into an enum attention_source; another text is RV_EINPUT with a sentence
  * that begins with `option`. As a row of options calls it (base/setting.h). */
 int device_parse_attention(void *source, const char *option, const char *text, struct rv_error_info *err);

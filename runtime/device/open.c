@@ -5,12 +5,14 @@
 
 #include <string.h>
 
+static const char *const attentions[] = {
+        [ATTENTION_OURS] = "ours", [ATTENTION_CUDNN] = "cudnn", [ATTENTION_AUTO] = "auto", NULL};
+const struct option_words device_attention_words = {.names = attentions};
+
 int device_parse_attention(void *source, const char *option, const char *text, struct rv_error_info *err)
 {
-        static const char *const names[] = {
-                [ATTENTION_OURS] = "ours", [ATTENTION_CUDNN] = "cudnn", [ATTENTION_AUTO] = "auto", NULL};
         int which = 0;
-        const int rc = parse_name(option, text, names, &which, err);
+        const int rc = parse_name(option, text, attentions, &which, err);
         if (rc == RV_OK)
                 *(enum attention_source *)source = (enum attention_source)which;
         return rc;

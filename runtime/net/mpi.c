@@ -12,6 +12,7 @@
 #include <mpi-ext.h>
 #endif
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -497,6 +498,14 @@ static bool is_cuda_aware(void)
 #else
         return false;
 #endif
+}
+
+void net_mpi_library(char text[NET_LIBRARY])
+{
+        char whole[MPI_MAX_LIBRARY_VERSION_STRING];
+        int length;
+        MPI_Get_library_version(whole, &length);
+        snprintf(text, NET_LIBRARY, "%.*s", (int)strcspn(whole, ",\n"), whole);
 }
 
 struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)

@@ -129,6 +129,11 @@ struct net {
  * its code; else returns 0. Collective. */
 int net_agree(struct net *, int rc, struct rv_error_info *err);
 
+/* Writes the name and version of the MPI library that is loaded, "Open MPI v4.1.4"; MPI need not be
+ * initialised. */
+enum { NET_LIBRARY = 96 };
+void net_mpi_library(char text[NET_LIBRARY]);
+
 /* Initialises MPI and returns its net, which the caller closes with ops->close. Called once; afterwards only
  * the thread that called it may use the net. Returns NULL with RV_ESYSTEM if this MPI cannot be used from a
  * program with threads. */

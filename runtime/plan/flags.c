@@ -110,6 +110,19 @@ char *flag_write(const struct flag *flag, const struct options *o, char text[FLA
         return text;
 }
 
+bool flag_words(const struct flag *flag, bool list, struct option_words *words)
+{
+        static const char *const switched[] = {"no", "yes", NULL};
+        const bool file = flag->store == STORE_TEXT && !flag->parse;
+        *words = (struct option_words){.names = flag->names, .files = file};
+        if (flag->words)
+                *words = *flag->words;
+        if (list && !flag->argument)
+                words->names = switched;
+        words->list = words->list || list;
+        return words->names || words->folder || words->files;
+}
+
 bool flag_equal(const struct flag *flag, const struct options *a, const struct options *b)
 {
         char one[FLAG_TEXT], other[FLAG_TEXT];
@@ -237,26 +250,29 @@ static error_t plan_parser(int key, char *text, struct argp_state *state)
         return common_parser(key, text, state);
 }
 
-/* The rows of a scope, behind what `rows` has already. */
+/* The rows of a scope, each with the words that it takes. */
 static void add_rows(enum flag_scope scope, struct argp_option *rows)
 {
+        static struct option_words words[MAX_FLAGS];
         int count;
         const struct flag *flags = flags_all(&count);
-        while (rows->doc)
-                rows++;
         assert(count <= MAX_FLAGS);
-        for (int i = 0; i < count; i++)
-                if (flags[i].scope == scope)
-                        *rows++ = (struct argp_option){.name = flags[i].name,
-                                                       .key = KEY_FLAGS + i,
-                                                       .arg = flags[i].argument,
-                                                       .doc = flags[i].help,
-                                                       .group = 1};
+        for (int i = 0; i < count; i++) {
+                if (flags[i].scope != scope)
+                        continue;
+                *rows++ = (struct argp_option){.name = flags[i].name,
+                                               .key = KEY_FLAGS + i,
+                                               .arg = flags[i].argument,
+                                               .doc = flags[i].help,
+                                               .group = 1};
+                if (flag_words(&flags[i], false, &words[i]))
+                        *rows++ = (struct argp_option)OPTION_WORDS(flags[i].name, &words[i]);
+        }
 }
 
 const struct argp *options_common_argp(void)
 {
-        static struct argp_option rows[MAX_FLAGS + 1];
+        static struct argp_option rows[2 * MAX_FLAGS + 1];
         static const struct argp argp = {.options = rows, .parser = common_parser};
         if (!rows[0].name)
                 add_rows(FLAG_OF_MANY, rows);
@@ -265,14 +281,16 @@ const struct argp *options_common_argp(void)
 
 const struct argp *options_argp(void)
 {
-        static struct argp_option rows[MAX_FLAGS + 2] = {{0, 0, 0, 0,
-                                                          "The plan: MODEL is a preset's name or a Hugging "
-                                                          "Face style config.json, or a folder with one",
-                                                          1}};
+        enum { BEFORE = 2 };
+        static struct argp_option rows[BEFORE + 2 * MAX_FLAGS + 1] = {
+                {.doc = "The plan: MODEL is a preset's name or a Hugging "
+                        "Face style config.json, or a folder with one",
+                 .group = 1},
+                OPTION_WORDS("MODEL", &gpt_words)};
         static struct argp_child children[2];
         static const struct argp argp = {.options = rows, .parser = plan_parser, .children = children};
-        if (!rows[1].name)
-                add_rows(FLAG_OF_ONE, rows);
+        if (!rows[BEFORE].name)
+                add_rows(FLAG_OF_ONE, rows + BEFORE);
         children[0].argp = options_common_argp();
         return &argp;
 }

@@ -9,6 +9,7 @@
 #ifndef RANVIER_RUNTIME_PLAN_FLAGS_H
 #define RANVIER_RUNTIME_PLAN_FLAGS_H
 
+#include "runtime/base/words.h"
 #include "runtime/plan/options.h"
 
 #include <stddef.h>
@@ -77,6 +78,8 @@ struct flag {
         /* For a choice: the names of the values 0, 1, ..., up to a NULL. Else NULL. */
         const char *const *names;
         const char *help;
+        /* Which words are right, for completion, where neither `names` nor the kind of the value says it. */
+        const struct option_words *words;
         /* Parses and writes a value that is neither a switch, a whole number between bounds, one of `names`,
          * nor the name of a file; `write` writes it as the command line takes it. Each may be NULL: then the
          * value is parsed, or written, as one of those four. */
@@ -112,6 +115,10 @@ const struct flag *flag_named(const char *name);
  * bit. A switch becomes true, and `text` is not looked at. Returns 0, or a negative rv_error with a sentence
  * that names the flag, what was found and what would be right. Conflicts are not looked for. */
 int flag_parse(const struct flag *, struct options *, const char *text, struct rv_error_info *err);
+
+/* Says which words the value may be, or, of a list of a sweep (`list`), each of its values. Returns false if
+ * no certain words are right. */
+bool flag_words(const struct flag *, bool list, struct option_words *words);
 
 /* Writes the value of a flag as the command line takes it, or "yes" or "no" for a switch. Returns `text`. */
 enum { FLAG_TEXT = 64 };

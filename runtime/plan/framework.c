@@ -12,6 +12,7 @@
 #include <string.h>
 
 static const char folder[] = "runtime/plan/frameworks";
+const struct option_words framework_words = {.folder = folder, .files = true};
 
 /* ---- the file ---- */
 

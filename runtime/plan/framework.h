@@ -108,6 +108,9 @@ int framework_load(struct framework *framework, const char *name, const char *wi
                    struct rv_error_info *err);
 void framework_free(struct framework *framework);
 
+/* The words that framework_load takes. */
+extern const struct option_words framework_words;
+
 /* Writes the names of all frameworks that come with the program, sorted, as one line. Returns `line`. */
 char *framework_list(char *line, size_t size);
 

@@ -177,6 +177,7 @@ const struct argp *options_common_argp(void);
  * points to a static string). They return and fail as the functions of runtime/base/parse.h. */
 int options_parse_fusion(const char *text, enum options_fusion *fusion, struct rv_error_info *err);
 int options_parse_device(const char *text, const char **device, struct rv_error_info *err);
+extern const struct option_words options_fusion_words, options_device_words; /* the words that they take */
 
 /* ---- resolving ---- */
 

@@ -2,6 +2,7 @@
 #include "runtime/plan/flags.h"
 
 #include "models/workload.h"
+#include "runtime/plan/framework.h"
 #include "runtime/base/parse.h"
 #include "runtime/sched/policy.h"
 
@@ -35,6 +36,13 @@ static const char *const times_to_gather[] = {
         [GATHER_EACH_MICRO_BATCH] = "micro-batch", [GATHER_EACH_BATCH] = "batch", NULL};
 static const char *const dispatchers[] = {
         [DISPATCHER_ALL_TO_ALL] = "all-to-all", [DISPATCHER_DEEPEP] = "deepep", NULL};
+const struct option_words options_fusion_words = {.names = fusions},
+                          options_device_words = {.names = devices};
+/* Written by the first call of flags_all. */
+static const char *schedule_names[POLICIES + 1], *precision_names[DTYPES + FORMATS];
+static const char *const zeros[] = {"0", "1", "2", "3", NULL};
+static const char *const splits[] = {"even", "balanced", NULL};
+static const char *const sizes_of_logits[] = {"auto", "all", NULL};
 static const char *const orders[] = {[ORDER_STAGES] = "stages", [ORDER_REPLICAS] = "replicas", NULL};
 
 const char *route_name(enum route route)
@@ -116,23 +124,6 @@ static bool is_not_fp8(const struct options *o)
 static bool quantizes(const struct options *o)
 {
         return o->format != FORMAT_STORED;
-}
-
-static int parse_schedule(struct options *o, const char *text, struct rv_error_info *err)
-{
-        int id = policy_find(text);
-        if (id >= 0) {
-                o->policy = (enum policy_id)id;
-                return 0;
-        }
-        char names[256];
-        return rv_fail(err, RV_EINPUT, "--schedule: '%s' is not known; there are %s", text,
-                       list_schedules(", ", false, names, sizeof names));
-}
-
-static void write_schedule(const struct options *o, char *text, size_t size)
-{
-        snprintf(text, size, "%s", policy_get(o->policy)->name);
 }
 
 /* As one number: T; of a grid, which is the only one so large, its three in ten bits each. */
@@ -264,11 +255,7 @@ static int parse_recompute(struct options *o, const char *text, struct rv_error_
 {
         int which = recompute_of_name(text);
         if (which < 0)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "--recompute: '%s' is not known; there are none, full, selective, layer, and the "
-                        "sets norms, swiglu and norms,swiglu",
-                        text);
+                return parse_unknown("--recompute", text, recompute_words.names, err);
         o->recompute = (enum recompute)which;
         return 0;
 }
@@ -276,12 +263,6 @@ static int parse_recompute(struct options *o, const char *text, struct rv_error_
 static void write_recompute(const struct options *o, char *text, size_t size)
 {
         snprintf(text, size, "%s", recompute_name(o->recompute));
-}
-
-static int parse_zero(struct options *o, const char *text, struct rv_error_info *err)
-{
-        static const char *const names[] = {"0", "1", "2", "3", NULL};
-        return parse_name("--zero", text, names, &o->zero, err);
 }
 
 static int parse_size(const char *option, const char *text, int64_t *bytes, struct rv_error_info *err)
@@ -301,7 +282,13 @@ static int parse_logits(struct options *o, const char *text, struct rv_error_inf
 {
         const bool automatic = strcmp(text, "auto") == 0;
         if (!automatic && strcmp(text, "all") != 0)
-                return parse_size("--logits", text, &o->logits_bytes, err);
+                return parse_size("--logits", text, &o->logits_bytes, NULL)
+                               ? rv_fail(err, RV_EINPUT,
+                                         "--logits: '%.64s' is neither auto, all, nor a size such as 500MB "
+                                         "or "
+                                         "2GiB",
+                                         text)
+                               : 0;
         o->logits_bytes = automatic ? 0 : INT64_MAX;
         return 0;
 }
@@ -463,12 +450,18 @@ static bool propose_zero(const struct options *o, int nth, int *value)
         {                                                                                                    \
                 __VA_ARGS__                                                                                  \
         }
+#define WORDS(...)                                                                                           \
+        .words = &(const struct option_words)                                                                \
+        {                                                                                                    \
+                __VA_ARGS__                                                                                  \
+        }
 #define VALUES(...)                                                                                          \
         {                                                                                                    \
                 {__VA_ARGS__}, sizeof((int[]){__VA_ARGS__}) / sizeof(int)                                    \
         }
 
-/* Of --schedule, from what the policies say of themselves; written by the first call of flags_all. */
+/* Of --schedule, from what the policies say of themselves; written by the first
+ * call of flags_all. */
 static char schedule_help[2048], schedule_list_help[320];
 
 #define POLICY_VALUE(id, object) POLICY_##id,
@@ -612,7 +605,7 @@ static const struct flag flags[] = {
               .all = VALUES(GRID_OVERLAP_OAG, GRID_OVERLAP_NONE, GRID_OVERLAP_OAR, GRID_OVERLAP_ORS),
               .megatron = VALUES(GRID_OVERLAP_OAG), .matters = options_shard_grid, .label = "%s")},
         {.name = "schedule", .argument = "NAME", .scope = FLAG_OF_MANY, AT(STORE_INT, policy),
-         .parse = parse_schedule, .write = write_schedule,
+         .names = schedule_names,
          .help = schedule_help,
          LIST(.argument = "NAME,...", .help = schedule_list_help, .all = {{POLICY_LIST(POLICY_VALUE)}, POLICIES},
               .megatron = VALUES(POLICY_1F1B, POLICY_INTERLEAVED), .matters = has_stages, .label = "%s",
@@ -624,7 +617,7 @@ static const struct flag flags[] = {
                    {{{"schedule", IS, POLICY_INTERLEAVED}, {"pp", BELOW, 2}}, .code = RV_EPLAN,
                     .sentence = "--schedule interleaved needs --pp of 2 or more, not <pp>"})},
         {.name = "split", .argument = "HOW", .scope = FLAG_OF_MANY, AT(STORE_INT, split),
-         .parse = parse_split, .write = write_split,
+         .parse = parse_split, .write = write_split, WORDS(.names = splits),
          .help = "Layers over stages: even, the default, as many on each, so that the last one, which has the output "
                  "projection too, works longest; balanced: fewer on the last one, by floating-point operations; or a "
                  "number, the last one's layers, which may be 0 (the others share the rest evenly; a single stage has all)",
@@ -665,7 +658,7 @@ static const struct flag flags[] = {
                  "0 lets them overlap with the all-reduce",
          .sweep = SWEEP_FIXED},
         {.name = "precision", .argument = "NAME", .scope = FLAG_OF_MANY, AT(STORE_INT, dtype),
-         .parse = parse_precision, .write = write_precision,
+         .parse = parse_precision, .write = write_precision, WORDS(.names = precision_names),
          .help = "fp32, the default of training; a prediction's is its profile's, mixed before bf16 before fp32. "
                  "mixed: parameters, gradients, activations and messages in fp16, master parameters and Adam's "
                  "moments in fp32, dynamic loss scaling; bf16: the same in bf16, whose range needs no loss scaling. "
@@ -725,7 +718,7 @@ static const struct flag flags[] = {
                                 "which the ranks of {cp} could disagree: with --pp above 1 take a schedule of "
                                 "fixed order, such as 1f1b or gpipe"})},
         {.name = "recompute", .argument = "WHAT", .scope = FLAG_OF_MANY, AT(STORE_INT, recompute),
-         .parse = parse_recompute, .write = write_recompute,
+         .parse = parse_recompute, .write = write_recompute, .words = &recompute_words,
          .propose = propose_recompute,
          .help = "What is not stored, and computed again before it is needed. none, the default; selective: "
                  "attention's scores and softmax (with fused attention, which stores none, the same as none); full: "
@@ -743,7 +736,7 @@ static const struct flag flags[] = {
                  "staged messages and gradients, the batch's tokens (default and refusal: as --device-memory)",
          .sweep = SWEEP_FIXED},
         {.name = "logits", .argument = "SIZE", .scope = FLAG_OF_MANY, AT(STORE_WHOLE, logits_bytes),
-         .parse = parse_logits, .write = write_logits, .report = REPORT_IF_CHANGED,
+         .parse = parse_logits, .write = write_logits, .report = REPORT_IF_CHANGED, WORDS(.names = sizes_of_logits),
          .help = "The most memory that logits take at once, with fused kernels and without shards: a micro-batch's rows "
                  "go through the output projection and the loss in parts of that size. all: in one. auto, the default: all "
                  "on a GPU, if it fits its memory, and in a prediction where the profile was calibrated so; else 128MiB",
@@ -783,7 +776,7 @@ static const struct flag flags[] = {
                     .sentence = "--p2p blocking needs a schedule whose order is fixed, such as 1f1b: <schedule> works on "
                                 "whatever message came first, so it cannot wait for one of them"})},
         {.name = "device", .argument = "NAME", .scope = FLAG_OF_MANY, AT(STORE_TEXT, device),
-         .parse = parse_device, .report = REPORT_NEVER,
+         .parse = parse_device, .report = REPORT_NEVER, WORDS(.names = devices),
          .help = "What computes: cpu or cuda (default: cpu; in a prediction, what the profile was measured on)"},
         {.name = "fusion", .argument = "WHEN", .scope = FLAG_OF_MANY, AT(STORE_INT, fusion), .names = fusions,
          .help = "Kernels that do the work of several: attention that stores no matrix of sequence x sequence, "
@@ -791,7 +784,7 @@ static const struct flag flags[] = {
                  "and stores no logits. on, off, or auto, the default: on, in a prediction where the profile has "
                  "them",
          .sweep = SWEEP_FIXED},
-        {.name = "zero", .argument = "STAGE", .scope = FLAG_OF_MANY, AT(STORE_INT, zero), .parse = parse_zero,
+        {.name = "zero", .argument = "STAGE", .scope = FLAG_OF_MANY, AT(STORE_INT, zero), .names = zeros,
          .propose = propose_zero,
          .help = "What the replicas share between them: 0, nothing, the default; 1: the optimizer (each updates its "
                  "part of the parameters; gradients are reduce-scattered, weights all-gathered); 2: gradients too, "
@@ -898,7 +891,7 @@ static const struct flag flags[] = {
                     .sentence = "--overlap-allreduce is for --zero 0 and 1: with {zero} gradients are reduce-scattered "
                                 "beside backwards anyway, layer by layer", .unpaired = true})},
         {.name = "like", .argument = "FRAMEWORK", .scope = FLAG_OF_MANY, AT(STORE_TEXT, like), .parse = parse_like,
-         .report = REPORT_IF_CHANGED,
+         .report = REPORT_IF_CHANGED, .words = &framework_words,
          .help = "Predict the plan as another framework runs it, such as megatron or torchtitan: its defaults for flags "
                  "that are not given, its kernels, launches and memory (ranvier frameworks lists them, with sources; "
                  "a JSON of one's own is taken too)",
@@ -912,10 +905,22 @@ static const struct flag flags[] = {
 _Static_assert(sizeof flags / sizeof *flags <= 64, "a flag has a bit of options.given");
 /* clang-format on */
 
+static void write_names(void)
+{
+        for (int id = 0; id < POLICIES; id++)
+                schedule_names[id] = policy_get((enum policy_id)id)->name;
+        for (int dtype = 0; dtype < DTYPES; dtype++)
+                precision_names[dtype] = precision_name((enum dtype)dtype, FORMAT_STORED);
+        for (int format = FORMAT_STORED + 1; format < FORMATS; format++)
+                precision_names[DTYPES + format - 1] =
+                        precision_name(DTYPE_BF16, (enum product_format)format);
+}
+
 const struct flag *flags_all(int *count)
 {
         char names[256];
         if (!schedule_help[0]) {
+                write_names();
                 list_schedules("; ", true, schedule_help, sizeof schedule_help);
                 snprintf(schedule_list_help, sizeof schedule_list_help, "Of %s (default axonn)",
                          list_schedules(", ", false, names, sizeof names));

@@ -48,9 +48,11 @@ static const struct setting option_rows[] = {
         {SETTING_WHOLE, "seed", 's', "S",
          "Start of the random numbers; the same seed gives the same text (default 1)", AT(seed),
          .min = 0, .max = INT64_MAX},
-        {SETTING_OWN, "device", 'd', "NAME", "What computes: cpu, the default, or cuda", AT(device), .parse = parse_device},
-        {SETTING_TEXT, "cpu-kernels", 0, "NAME",
-         "As of ranvier train: auto (the default), avx512, avx2, baseline or scalar; cpu only", AT(cpu_kernels)},
+        {SETTING_OWN, "device", 'd', "NAME", "What computes: cpu, the default, or cuda", AT(device), .parse = parse_device,
+         .words = &options_device_words},
+        {SETTING_WORD, "cpu-kernels", 0, "NAME",
+         "As of ranvier train: auto (the default), avx512, avx2, baseline or scalar; cpu only", AT(cpu_kernels),
+         .words = &device_cpu_kernels_words},
         {.help = NULL},
 };
 /* clang-format on */

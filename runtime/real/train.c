@@ -4,6 +4,7 @@
 #include "runtime/base/number.h"
 #include "runtime/net/paced.h"
 #include "runtime/report/report.h"
+#include "runtime/real/about.h"
 #include "runtime/real/kernel_times.h"
 #include "runtime/real/limits.h"
 #include "runtime/real/routes.h"
@@ -668,10 +669,33 @@ static void warn(const struct options *o)
         warn_of_short_sums(o);
 }
 
+/* Whether only words are asked for, which need no MPI: it does not start everywhere. */
+static bool asks_for_words(int argc, char **argv)
+{
+        static const char *const words[] = {"--help", "--usage", "--version", "--describe"};
+        for (size_t i = 0; argc == 2 && i < sizeof words / sizeof *words; i++)
+                if (strcmp(argv[1], words[i]) == 0)
+                        return !getenv("OMPI_COMM_WORLD_SIZE");
+        return false;
+}
+
+static int say_words(int argc, char **argv)
+{
+        struct rv_error_info err = {0};
+        struct train_settings settings;
+        const struct net alone = {.ranks = 1, .local_ranks = 1};
+        const int rc = train_options_parse(&settings, argc, argv, &alone, &err);
+        return command_line_end("train", rc, &err);
+}
+
 int main(int argc, char **argv)
 {
         struct rv_error_info err = {0};
         struct run run = {0};
+        if (argc == 2 && strcmp(argv[1], "--about") == 0)
+                return about_main();
+        if (asks_for_words(argc, argv))
+                return say_words(argc, argv);
         run.net = net_mpi_open(&argc, &argv, &err);
         if (!run.net) {
                 fprintf(stderr, "ranvier train: %s\n", err.sentence);

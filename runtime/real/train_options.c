@@ -97,6 +97,7 @@ static const struct setting option_rows[] = {
          .help = "With --device cuda: the algorithms of matrix products that ranvier calibrate --time-products found the "
                  "fastest, and kept in this profile; for others, and without it, cuBLASLt's first proposal"},
         {SETTING_OWN, "attention", .argument = "WHOSE", AT(attention), .parse = device_parse_attention,
+         .words = &device_attention_words,
          .help = "With --device cuda in 16 bits: ours, the default, is this program's kernels of causal attention; cudnn "
                  "is cuDNN's, where it does the shape, else the run ends; auto takes cuDNN's where it can"},
         {SETTING_HEADING, .help = "For experiments:"},
@@ -109,7 +110,7 @@ static const struct setting option_rows[] = {
         {SETTING_RATE, "net-link", .argument = "RATE", AT(net_link_bytes_per_second),
          .help = "Messages and collectives take at least as long as over a link of this rate that each rank has, such "
                  "as 1GB/s, without latency; for ranks of one machine. ranvier simulate has the same flag"},
-        {SETTING_TEXT, "cpu-kernels", .argument = "NAME", AT(cpu_kernels),
+        {SETTING_WORD, "cpu-kernels", .argument = "NAME", AT(cpu_kernels), .words = &device_cpu_kernels_words,
          .help = "The CPU device's kernels as built for processors with these instructions: auto, the default, takes "
                  "the fastest that this one runs; avx512, avx2, baseline (no more than every processor of this kind "
                  "has) or scalar (the reference: nothing vectorised, no BLAS)"},

@@ -37,11 +37,11 @@ static int add_table(void *settings, const char *option, const char *text, struc
 
 /* clang-format off */
 static const struct setting option_rows[] = {
-        {SETTING_OWN, "table", .argument = "FILE", .parse = add_table,
+        {SETTING_OWN, "table", .argument = "FILE", .parse = add_table, .words = &(const struct option_words){.files = true},
          .help = "Kernels or collectives to price (required); several times for several tables"},
-        {SETTING_PATH, "profile", .argument = "PROFILE", AT(profile),
+        {SETTING_PATH, "profile", .argument = "PROFILE", AT(profile), .words = &profile_words,
          .help = "What kernels take (required): a preset, or a file of ranvier calibrate"},
-        {SETTING_PATH, "platform", .argument = "PLATFORM", AT(platform),
+        {SETTING_PATH, "platform", .argument = "PLATFORM", AT(platform), .words = &platform_words,
          .help = "What collectives take: needed for a table of these"},
         {SETTING_SET, "training", AT(training),
          .help = "Price kernels as in a training run, whose clock is lower than that of a short loop; tables of the form "

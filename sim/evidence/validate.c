@@ -40,13 +40,13 @@ static int add_table(void *settings, const char *option, const char *text, struc
 static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The plans, where a table says nothing else:"},
         {SETTING_HEADING, .help = "The runs:"},
-        {SETTING_OWN, "table", .argument = "FILE", .parse = add_table,
+        {SETTING_OWN, "table", .argument = "FILE", .parse = add_table, .words = &(const struct option_words){.files = true},
          .help = "Measured runs, as comma separated values; several times for several tables. Without it those that come "
                  "with the program: published runs of GPTs, AxoNN's, sharded Llamas, and our own on a GPU"},
-        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP},
-        {SETTING_PATH, "profile", .argument = "PROFILE", AT(defaults.profile),
+        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP, .words = &named_machine_words},
+        {SETTING_PATH, "profile", .argument = "PROFILE", AT(defaults.profile), .words = &profile_words,
          .help = "What kernels take (default: the table's profile, or by its gpu)"},
-        {SETTING_PATH, "platform", .argument = "PLATFORM", AT(defaults.platform),
+        {SETTING_PATH, "platform", .argument = "PLATFORM", AT(defaults.platform), .words = &platform_words,
          .help = "The cluster (default: the table's platform, or by its gpu)"},
         {SETTING_HEADING, .help = "Output and work:"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(csv), .help = "Write every run to FILE"},

@@ -35,6 +35,9 @@ void collective_nccl_protocols(bool pcie, struct collective_protocol protocols[C
                         efficiency[i]};
 }
 
+static const char *const no_preset[] = {"local", NULL};
+const struct option_words platform_words = {.names = no_preset, .folder = PLATFORM_PRESETS, .files = true};
+
 /* A preset's name if there is such a preset and the text is no path; else the path itself. */
 static int find_path(struct platform *p, const char *name_or_path, struct rv_error_info *err)
 {
@@ -43,13 +46,14 @@ static int find_path(struct platform *p, const char *name_or_path, struct rv_err
                 return 0;
         FILE *stream = fopen(name_or_path, "r");
         if (!stream) {
-                char names[384];
+                char names[384], near[FILE_NEAREST];
                 file_list(names, sizeof names, PLATFORM_PRESETS, ".json");
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "platform \"%.160s\" is neither \"local\", a preset (%.300s), nor a file that can be "
-                        "read",
-                        name_or_path, names);
+                return rv_fail(err, RV_EINPUT,
+                               "platform \"%.160s\" is neither \"local\", a preset (%.300s), nor a file "
+                               "that can be "
+                               "read%s",
+                               name_or_path, names,
+                               file_nearest(near, PLATFORM_PRESETS, name_or_path, ".json"));
         }
         fclose(stream);
         if (strlen(name_or_path) >= sizeof p->path)

@@ -214,6 +214,9 @@ struct platform {
         char xml[256];
 };
 
+/* The words that platform_load takes. */
+extern const struct option_words platform_words;
+
 /* Loads a platform for `ranks` ranks. `name_or_path` is "local", the name of a preset (sim/platforms), or the
  * path of a JSON or SimGrid .xml file. `profile` is used for "local" only. RV_EINPUT says what is wrong with
  * the name, the file or the profile, RV_EPLAN that a JSON platform has fewer GPUs than ranks (the hosts of a

@@ -14,19 +14,19 @@
 /* Keys of the flags of one plan, by row. */
 enum { KEY_FLAGS = 0x600, LARGEST_GRID = 1048576 };
 
-static int parse_choice(const char *option, const char *text, const char *no, const char *yes,
-                        const char *both, enum space_choice *choice, struct rv_error_info *err)
+/* Of SPACE_NO, SPACE_YES and SPACE_BOTH. */
+static const char *const offloads[] = {"no", "yes", "both", NULL};
+static const char *const activation_offloads[] = {"no", "yes", "auto", NULL};
+static const char *const ways_to_vary[] = {"default", "megatron", "all", NULL};
+
+static int parse_choice(const char *option, const char *text, const char *const *names,
+                        enum space_choice *choice, struct rv_error_info *err)
 {
-        if (strcmp(text, no) == 0)
-                *choice = SPACE_NO;
-        else if (strcmp(text, yes) == 0)
-                *choice = SPACE_YES;
-        else if (strcmp(text, both) == 0)
-                *choice = SPACE_BOTH;
-        else
-                return rv_fail(err, RV_EINPUT, "%s: '%s' is not known; there are %s, %s and %s", option, text,
-                               no, yes, both);
-        return 0;
+        int which = 0;
+        const int rc = parse_name(option, text, names, &which, err);
+        if (rc == 0)
+                *choice = (enum space_choice)(SPACE_NO + which);
+        return rc;
 }
 
 enum { BOTH_RECOMPUTATIONS = 1 << RECOMPUTE_NONE | 1 << RECOMPUTE_FULL };
@@ -43,11 +43,7 @@ static int parse_recomputations(const char *text, unsigned *recomputations, stru
         for (char *word; rc == 0 && (word = strsep(&rest, ","));) {
                 int recompute = recompute_of_name(word);
                 if (recompute < 0)
-                        rc = rv_fail(
-                                err, RV_EINPUT,
-                                "--recompute: '%s' is not known; there are none, selective, full, layer, "
-                                "norms, swiglu, norms+swiglu, lists of them, and both (none,full)",
-                                word);
+                        rc = parse_unknown("--recompute", word, recompute_words.names, err);
                 else if (*recomputations & 1u << recompute)
                         rc = rv_fail(err, RV_EINPUT, "--recompute: %s is there twice", word);
                 else
@@ -59,13 +55,13 @@ static int parse_recomputations(const char *text, unsigned *recomputations, stru
 
 static int parse_offload(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
-        return parse_choice(option, text, "no", "yes", "both", at, err);
+        return parse_choice(option, text, offloads, at, err);
 }
 
 static int parse_offload_activations(void *at, const char *option, const char *text,
                                      struct rv_error_info *err)
 {
-        return parse_choice(option, text, "no", "yes", "auto", at, err);
+        return parse_choice(option, text, activation_offloads, at, err);
 }
 
 static int parse_recompute(void *ask, const char *option, const char *text, struct rv_error_info *err)
@@ -84,19 +80,24 @@ static int parse_tokens_of_all(void *ask, const char *option, const char *text, 
 }
 
 #define AT(member) .offset = offsetof(struct ask, member)
+#define WORDS(choices)                                                                                       \
+        .words = &(const struct option_words)                                                                \
+        {                                                                                                    \
+                .names = choices                                                                             \
+        }
 
 /* clang-format off */
 static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "What is asked: MODEL is a preset's name or a Hugging Face style config.json"},
         {SETTING_LIST, "gpus", .argument = "N,N,...", AT(space.gpus), .min = 1, .max = LARGEST_GRID,
          .help = "How many devices, such as 64; a sweep takes several numbers, such as 48,96,192 (required)"},
-        {SETTING_OWN, "offload", .argument = "WHICH", AT(space.offload), .parse = parse_offload,
+        {SETTING_OWN, "offload", .argument = "WHICH", AT(space.offload), .parse = parse_offload, WORDS(offloads),
          .help = "Master parameters and moments in host memory: yes, no, or both, the default, which compares"},
-        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP},
-        {SETTING_TEXT, "profile", .argument = "PROFILE", AT(profile),
+        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP, .words = &named_machine_words},
+        {SETTING_TEXT, "profile", .argument = "PROFILE", AT(profile), .words = &profile_words,
          .help = "What kernels take: a file of ranvier calibrate, or a preset such as v100-datasheet (required, or "
                  "--machine)"},
-        {SETTING_TEXT, "platform", .argument = "PLATFORM", AT(platform),
+        {SETTING_TEXT, "platform", .argument = "PLATFORM", AT(platform), .words = &platform_words,
          .help = "The cluster: a preset (summit), a platform JSON, or local (where the profile was measured) (required, or "
                  "--machine)"},
         {SETTING_HEADING, .help = "Plans to consider:"},
@@ -105,13 +106,13 @@ static const struct setting option_rows[] = {
          .help = "Sizes of micro-batches (default 1,2,4,8; of ranvier plan up to 64)"},
         {SETTING_LIST, "pp", .argument = "P,P,...", AT(space.stages), .min = 1, .max = LARGEST_GRID,
          .help = "Pipeline stages (default: all that divide N, up to the layers)"},
-        {SETTING_OWN, "recompute", .argument = "WHICH", .parse = parse_recompute,
+        {SETTING_OWN, "recompute", .argument = "WHICH", .parse = parse_recompute, .words = &recompute_words,
          .help = "Recomputations, such as none,selective,full,layer,norms+swiglu, or both: none,full, the default"},
         {SETTING_OWN, "offload-activations", .argument = "WHICH", AT(space.offload_activations),
-         .parse = parse_offload_activations,
+         .parse = parse_offload_activations, WORDS(activation_offloads),
          .help = "Stored activations in host memory: yes, no, or auto, the default: where a stage stores more than four "
                  "micro-batches, and it wins"},
-        {SETTING_TEXT, "plans", .argument = "WHICH", AT(plans),
+        {SETTING_WORD, "plans", .argument = "WHICH", AT(plans), WORDS(ways_to_vary),
          .help = "What the options below vary where they are not given: default; megatron: what Megatron-LM has; all: "
                  "what could be the best (neither blocking messages nor --recompute layer)"},
         {SETTING_HEADING, .help = "The same for all plans:"},
@@ -142,7 +143,7 @@ static error_t parse_flag(int key, char *text, struct argp_state *state)
 }
 
 /* Their rows, in the groups of what is varied and of what is the same for all. */
-static struct argp_option *add_flags(struct argp_option *rows)
+static struct argp_option *add_flags(struct argp_option *rows, struct option_words words[ASK_FLAGS])
 {
         int count;
         const struct flag *flags = flags_all(&count);
@@ -154,6 +155,8 @@ static struct argp_option *add_flags(struct argp_option *rows)
                 else if (flag->sweep == SWEEP_FIXED)
                         *rows++ = (struct argp_option){flag->name, KEY_FLAGS + i, flag->argument,
                                                        0,          flag->help,    GROUP_FIXED};
+                if (flag->sweep != SWEEP_NOTHING && flag_words(flag, flag->sweep == SWEEP_LIST, &words[i]))
+                        *rows++ = (struct argp_option)OPTION_WORDS(flag->name, &words[i]);
         }
         return rows;
 }
@@ -173,9 +176,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 
 const struct argp *ask_argp(void)
 {
-        static struct argp_option options[ASK_FLAGS + SETTINGS + 1];
+        static struct argp_option options[1 + 2 * ASK_FLAGS + SETTINGS + 1] = {
+                OPTION_WORDS("MODEL", &gpt_words)};
+        static struct option_words words[ASK_FLAGS];
         static const struct argp argp = {options, parse_option, "MODEL", NULL, NULL, NULL, NULL};
-        settings_options(option_rows, add_flags(options), GROUP_ASKED);
+        settings_options(option_rows, add_flags(options + 1, words), GROUP_ASKED);
         return &argp;
 }
 
@@ -208,17 +213,12 @@ int ask_processes(const struct ask *s, int local)
 /* ---- what follows from them ---- */
 
 /* What --plans says of choices that are not given. */
-static int take_preset(struct ask *s, struct rv_error_info *err)
+static void take_preset(struct ask *s)
 {
-        if (!s->plans || strcmp(s->plans, "default") == 0)
-                return 0;
-        if (!axes_preset(&s->space.axes, s->plans))
-                return rv_fail(err, RV_EINPUT,
-                               "--plans: '%.32s' is not known; there are default, megatron and all",
-                               s->plans);
+        if (!s->plans || !axes_preset(&s->space.axes, s->plans)) /* or "default" */
+                return;
         if (!s->recompute_given)
                 s->space.recompute = BOTH_RECOMPUTATIONS | 1 << RECOMPUTE_SELECTIVE;
-        return 0;
 }
 
 /* Schedule and messages, where there is one of each: so that what does not go together is said at once. */
@@ -269,9 +269,8 @@ int ask_resolve(struct ask *s, struct rv_error_info *err)
         base->model = s->model;
         if (s->space.micro_batch_sizes.count == 0)
                 s->space.micro_batch_sizes = (struct int_list){{1, 2, 4, 8}, 4};
-        int rc = take_preset(s, err);
-        if (rc == 0)
-                rc = take_framework(s, err);
+        take_preset(s);
+        int rc = take_framework(s, err);
         base->offload = s->space.offload == SPACE_YES; /* for its check against the precision */
         if (rc == 0)
                 rc = machine_choose_precision(s->profile, base, err);

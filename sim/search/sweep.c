@@ -53,16 +53,23 @@ static int parse_fold(void *at, const char *option, const char *text, struct rv_
         return fold_parse(option, text, at, err);
 }
 
+static const char *const ways_to_simulate[] = {"auto", "all", NULL};
+
 #define AT(member) .offset = offsetof(struct settings, member)
+#define WORDS(choices)                                                                                       \
+        .words = &(const struct option_words)                                                                \
+        {                                                                                                    \
+                .names = choices                                                                             \
+        }
 
 /* clang-format off */
 static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The work:"},
-        {SETTING_OWN, "simulate", .argument = "HOW", AT(ask.space.simulate), .parse = parse_simulate,
+        {SETTING_OWN, "simulate", .argument = "HOW", AT(ask.space.simulate), .parse = parse_simulate, WORDS(ways_to_simulate),
          .help = "Which plans are simulated, for each number of devices with and without offloading: auto, the "
                  "default: the best on paper, and on until none that is left can beat the best one found; all; or the "
                  "K best on paper"},
-        {SETTING_OWN, "fold", .argument = "WHEN", AT(ask.space.fold), .parse = parse_fold,
+        {SETTING_OWN, "fold", .argument = "WHEN", AT(ask.space.fold), .parse = parse_fold, .words = &fold_words,
          .help = "Simulate one replica for all: auto, the default, where the platform makes them equal; on, off"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(csv), .help = "Write every simulated plan, a line each"},
         {SETTING_PATH, "plot", .argument = "PREFIX", AT(plot),

@@ -1,7 +1,7 @@
 #include "sim/world/costs.h"
 
 #include "runtime/plan/framework.h"
-#include "sim/world/priced.h"
+#include "sim/world/copies.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -139,7 +139,7 @@ int costs_open(struct costs *costs, const struct options *options, const struct 
                 platform_meet_messages(&costs->platform, plan.message_bytes);
         int rc = price_kinds(costs, nudge, workloads, err);
         if (rc == 0)
-                rc = priced_check_lines(&costs->platform, options, &machine->profile, err);
+                rc = copies_check_lines(&costs->platform, options, &machine->profile, err);
         return rc ? rc : check_prices(costs, err);
 }
 

@@ -1,20 +1,22 @@
 #include "sim/world/fold.h"
 
+#include "runtime/base/parse.h"
+
 #include "runtime/base/minmax.h"
 #include "sim/collective/collective_model.h"
 #include "sim/platform/fabric.h"
 
 #include <string.h>
 
+static const char *const names[] = {[FOLD_AUTO] = "auto", [FOLD_ON] = "on", [FOLD_OFF] = "off", NULL};
+const struct option_words fold_words = {.names = names};
+
 int fold_parse(const char *option, const char *text, enum fold *fold, struct rv_error_info *err)
 {
-        static const char *const names[] = {[FOLD_AUTO] = "auto", [FOLD_ON] = "on", [FOLD_OFF] = "off"};
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-                if (strcmp(text, names[i]) == 0) {
-                        *fold = (enum fold)i;
-                        return 0;
-                }
-        return rv_fail(err, RV_EINPUT, "%s: '%.32s' must be auto, on or off", option, text);
+        int which = *fold;
+        const int rc = parse_name(option, text, names, &which, err);
+        *fold = (enum fold)which;
+        return rc;
 }
 
 /* Whether one is made of whole ones of the other: blocks of `a` GPUs and parts of `b` then never straddle. */

@@ -13,6 +13,9 @@
 /* Fold where it is possible; insist, and fail where it is not; or simulate all replicas. */
 enum fold { FOLD_AUTO, FOLD_ON, FOLD_OFF };
 
+/* The words that fold_parse takes. */
+extern const struct option_words fold_words;
+
 /* Reads "auto", "on" or "off"; for anything else returns RV_EINPUT with a sentence that begins with
  * `option`. */
 int fold_parse(const char *option, const char *text, enum fold *fold, struct rv_error_info *err);

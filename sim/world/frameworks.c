@@ -3,6 +3,7 @@
 
 #include "runtime/base/command_line.h"
 #include "runtime/base/file.h"
+#include "runtime/base/setting.h"
 #include "runtime/plan/framework.h"
 
 #include <errno.h>
@@ -12,15 +13,28 @@ static const char documentation[] = "Lists the frameworks that a prediction can 
                                     "one: its terms, in the order in "
                                     "which they are applied, each with its source.\v"
                                     "  ranvier frameworks megatron\n"
+                                    "  ranvier frameworks megatron --json\n"
                                     "  ranvier simulate llama3-8b ... --like torchtitan --without launches\n";
+
+struct asked {
+        const char *name; /* NULL: all */
+        bool json;
+};
+
+/* clang-format off */
+static const struct setting option_rows[] = {
+        {SETTING_SET, "json", .offset = offsetof(struct asked, json), .help = "Print it as JSON"},
+        {.help = NULL},
+};
+/* clang-format on */
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
-        const char **name = state->input;
+        struct asked *asked = state->input;
         if (key != ARGP_KEY_ARG)
-                return ARGP_ERR_UNKNOWN;
-        if (!*name) {
-                *name = text;
+                return settings_take(option_rows, asked, key, text, command_line_error(state));
+        if (!asked->name) {
+                asked->name = text;
                 return 0;
         }
         rv_fail(command_line_error(state), RV_EINPUT, "'%.80s' is one word too many: one FRAMEWORK", text);
@@ -77,6 +91,31 @@ static void print_term(const json_t *term)
                         print_wrapped(origins[i][1], text_of(term, origins[i][0]));
 }
 
+/* As the file has it, with what it is like joined in; or, of all, names and titles. */
+static int print_json(const char *name, struct rv_error_info *err)
+{
+        char names[512], *rest = framework_list(names, sizeof names);
+        struct framework framework;
+        json_t *all = json_object();
+        int rc = 0;
+        for (char *one; rc == 0 && !name && (one = strsep(&rest, " "));) {
+                rc = framework_load(&framework, one, NULL, err);
+                if (rc == 0) {
+                        json_object_set_new(all, one, json_string(text_of(framework.document, "title")));
+                        framework_free(&framework);
+                }
+        }
+        if (name && (rc = framework_load(&framework, name, NULL, err)) == 0) {
+                json_object_update(all, framework.document);
+                json_object_set_new(all, "name", json_string(framework.name));
+                framework_free(&framework);
+        }
+        if (rc == 0)
+                rc = file_print_json(all, err);
+        json_decref(all);
+        return rc;
+}
+
 static int show(const char *name, struct rv_error_info *err)
 {
         struct framework framework;
@@ -115,10 +154,17 @@ static int list(struct rv_error_info *err)
 int frameworks_main(int argc, char **argv)
 {
         struct rv_error_info err = {.code = RV_OK};
-        const struct argp argp = {NULL, parse_option, "[FRAMEWORK]", documentation, NULL, NULL, NULL};
-        const char *name = NULL;
-        int rc = command_line_parse(&argp, argc, argv, &name, false, &err);
-        if (rc == 0)
-                rc = name ? show(name, &err) : list(&err);
+        static const struct argp_option words[] = {OPTION_WORDS("FRAMEWORK", &framework_words), {0}};
+        const struct argp names = {.options = words};
+        const struct argp_child children[] = {{&names, 0, NULL, 0}, {0}};
+        struct argp_option options[SETTINGS + 1];
+        settings_options(option_rows, options, 1);
+        const struct argp argp = {options, parse_option, "[FRAMEWORK]", documentation, children, NULL, NULL};
+        struct asked asked = {0};
+        int rc = command_line_parse(&argp, argc, argv, &asked, false, &err);
+        if (rc == 0 && asked.json)
+                rc = print_json(asked.name, &err);
+        else if (rc == 0)
+                rc = asked.name ? show(asked.name, &err) : list(&err);
         return command_line_end("frameworks", rc, &err);
 }

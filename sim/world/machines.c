@@ -3,6 +3,7 @@
 
 #include "runtime/base/command_line.h"
 #include "runtime/base/file.h"
+#include "runtime/base/setting.h"
 #include "sim/platform/fabric.h"
 #include "sim/platform/platform.h"
 #include "sim/platform/platform_file.h"
@@ -185,6 +186,53 @@ static int print_one(const char *name, struct rv_error_info *err)
         return rc;
 }
 
+/* ---- as JSON ---- */
+
+static json_t *listed_json(const struct listed *l)
+{
+        const struct platform *p = &l->platform;
+        return json_pack("{s:s, s:s, s:s, s:i, s:i, s:b, s:s, s:f, s:f, s:i, s:s, s:s, s:s}", "name",
+                         l->machine.name, "what", l->machine.what, "gpu", p->gpu, "gpus_per_node",
+                         p->gpus_per_node, "nodes", p->nodes, "expandable", p->expandable, "inside",
+                         p->gpu_link_is_pcie ? "PCIe" : "NVLink", "inside_bytes_per_second",
+                         p->gpu_link_bytes_per_second, "nic_bytes_per_second", p->nic_bytes_per_second,
+                         "rails", p->rails, "profile", l->machine.profile, "platform", l->machine.platform,
+                         "kernels", kernels(&l->profile));
+}
+
+/* Adds a machine to `all`; of the one that was asked for, with its platform's file. */
+static int add_json(json_t *all, const char *name, bool whole, struct rv_error_info *err)
+{
+        struct listed l;
+        json_t *document = NULL;
+        int rc = listed_open(&l, name, err);
+        if (rc == 0 && whole)
+                rc = platform_file_document(l.platform.path, &document, err);
+        if (rc == 0) {
+                json_t *machine = listed_json(&l);
+                if (document)
+                        json_object_set_new(machine, "figures", document);
+                json_array_append_new(all, machine);
+        }
+        listed_close(&l);
+        return rc;
+}
+
+static int print_json(const char *name, struct rv_error_info *err)
+{
+        char names[NAMED_MACHINES_TEXT], *place = NULL;
+        json_t *all = json_array();
+        int rc = name ? add_json(all, name, true, err) : 0;
+        named_machine_list(names);
+        for (char *one = strtok_r(names, " ", &place); rc == 0 && !name && one;
+             one = strtok_r(NULL, " ", &place))
+                rc = add_json(all, one, false, err);
+        if (rc == 0)
+                rc = file_print_json(name ? json_array_get(all, 0) : all, err);
+        json_decref(all);
+        return rc;
+}
+
 /* ---- the command line ---- */
 
 static const char documentation[] = "Lists the machines that --machine of simulate, sweep and validate "
@@ -200,24 +248,43 @@ static const char documentation[] = "Lists the machines that --machine of simula
                                     "(--platform FILE), of your own GPU a profile "
                                     "(--profile FILE).\n";
 
+struct asked {
+        const char *name; /* NULL: all */
+        bool json;
+};
+
+/* clang-format off */
+static const struct setting option_rows[] = {
+        {SETTING_SET, "json", .offset = offsetof(struct asked, json), .help = "Print it as JSON"},
+        {.help = NULL},
+};
+/* clang-format on */
+
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
-        const char **name = state->input;
+        struct asked *asked = state->input;
         if (key != ARGP_KEY_ARG)
+                return settings_take(option_rows, asked, key, text, command_line_error(state));
+        if (asked->name)
                 return ARGP_ERR_UNKNOWN;
-        if (*name)
-                return ARGP_ERR_UNKNOWN;
-        *name = text;
+        asked->name = text;
         return 0;
 }
 
 int machines_main(int argc, char **argv)
 {
-        const struct argp argp = {NULL, parse_option, "[MACHINE]", documentation, NULL, NULL, NULL};
-        const char *name = NULL;
+        static const struct argp_option words[] = {OPTION_WORDS("MACHINE", &named_machine_words), {0}};
+        const struct argp names = {.options = words};
+        const struct argp_child children[] = {{&names, 0, NULL, 0}, {0}};
+        struct argp_option options[SETTINGS + 1];
+        settings_options(option_rows, options, 1);
+        const struct argp argp = {options, parse_option, "[MACHINE]", documentation, children, NULL, NULL};
+        struct asked asked = {0};
         struct rv_error_info err = {.code = RV_OK};
-        int rc = command_line_parse(&argp, argc, argv, &name, false, &err);
-        if (rc == 0)
-                rc = name ? print_one(name, &err) : print_all(&err);
+        int rc = command_line_parse(&argp, argc, argv, &asked, false, &err);
+        if (rc == 0 && asked.json)
+                rc = print_json(asked.name, &err);
+        else if (rc == 0)
+                rc = asked.name ? print_one(asked.name, &err) : print_all(&err);
         return command_line_end("machines", rc, &err);
 }

@@ -10,6 +10,7 @@
 #define RANVIER_SIM_WORLD_NAMED_MACHINE_H
 
 #include "runtime/base/error.h"
+#include "runtime/base/words.h"
 
 struct named_machine {
         /* As --machine gave it, and without the number of GPUs. */
@@ -37,6 +38,9 @@ int named_machine_take(struct named_machine *machine, const char *text, const ch
 
 /* Returns RV_EPLAN if a plan's `gpus` are more than those of a machine NxNAME. */
 int named_machine_check(const struct named_machine *machine, int gpus, struct rv_error_info *err);
+
+/* The words that --machine takes. */
+extern const struct option_words named_machine_words;
 
 /* Writes the names of all machines, sorted, as one line "a b c". */
 enum { NAMED_MACHINES_TEXT = 1024 };

@@ -2,7 +2,7 @@
 
 #include "runtime/engine/paper_plan.h"
 #include "sim/collective/collective_model.h"
-#include "sim/world/priced.h"
+#include "sim/world/copies.h"
 #include "sim/world/tensor.h"
 
 #include <math.h>
@@ -117,7 +117,7 @@ static double copy_seconds(const struct machine_links *l, const struct op *op, b
         const struct platform *p = &l->costs->platform;
         const struct machine *m = l->costs->machine;
         if (p->copies)
-                return priced_copy_seconds(p, op, m->fits_only, both);
+                return copies_seconds(p, op, m->fits_only, both);
         if (p->host_link_bytes_per_second == 0)
                 return 0;
         return p->host_link_seconds + (double)op->bytes / copy_rate(p, m->gpus, both ? 2 : 1);

@@ -1,5 +1,6 @@
 #include "sim/world/priced.h"
 
+#include "sim/world/copies.h"
 #include "sim/world/tensor.h"
 
 #include <assert.h>
@@ -382,25 +383,6 @@ static void pass_gate(struct priced *priced, struct sim_lane *lane)
                 sim_lane_ends(world->rank[i].lanes[lane->lane], world->now + seconds);
 }
 
-/* The profile's line of an operation that copies. */
-static enum profile_line line_of(enum op_kind kind)
-{
-        switch (kind) {
-        case OP_FETCH:
-                return LINE_FETCH;
-        case OP_WRITE_BACK:
-                return LINE_WRITE_BACK;
-        case OP_STORE_ACTIVATIONS:
-        case OP_STORE_WEIGHTS:
-        case OP_STAGE_OUT:
-                return LINE_COPY_BACK;
-        default:
-                assert(kind == OP_LOAD || kind == OP_FETCH_ACTIVATIONS || kind == OP_STAGE_IN ||
-                       kind == OP_FETCH_WEIGHTS);
-                return LINE_COPY;
-        }
-}
-
 static void copy_both_ways(struct sim_lane *lane, double alone, double both)
 {
         struct host_link *link = &lane->rank->host_link;
@@ -411,19 +393,6 @@ static void copy_both_ways(struct sim_lane *lane, double alone, double both)
                 sim_lane_ends(lane->rank->lanes[back == HOST_LINK_TO_HOST ? LANE_DEVICE_TO_HOST
                                                                           : LANE_HOST_TO_DEVICE],
                               host_link_end(link, back));
-}
-
-double priced_copy_seconds(const struct platform *platform, const struct op *op, bool fits_only, bool both)
-{
-        const struct profile_load *measured = platform->copies;
-        const enum profile_line line = line_of(op->kind);
-        const double alone = profile_line_seconds(measured, line, op->bytes, fits_only);
-        double beside = alone; /* fetches and write backs were measured while both directions copied */
-        if (both && line == LINE_COPY)
-                beside = profile_line_seconds(measured, LINE_COPY_BOTH, op->bytes, fits_only);
-        else if (both && line == LINE_COPY_BACK)
-                beside = profile_line_seconds(measured, LINE_COPY_BACK_BOTH, op->bytes, fits_only);
-        return isnan(beside) ? alone : fmax(alone, beside); /* not measured: one is as fast as alone */
 }
 
 static struct crowd *lanes_of(const struct priced *priced, const struct sim_lane *lane)
@@ -452,13 +421,13 @@ static void begin_on_lane(struct priced *priced, struct sim_lane *lane, double s
 static void copy_measured(struct priced *priced, struct sim_lane *lane, const struct op *op)
 {
         const double alone =
-                priced_copy_seconds(&priced->costs->platform, op, priced->costs->machine->fits_only, false);
+                copies_seconds(&priced->costs->platform, op, priced->costs->machine->fits_only, false);
         if (priced->lanes && (op->kind == OP_FETCH || op->kind == OP_WRITE_BACK))
                 begin_on_lane(priced, lane, alone);
         else if (priced->costs->platform.copies->lines[LINE_COPY_BOTH].fit.present)
                 copy_both_ways(lane, alone,
-                               priced_copy_seconds(&priced->costs->platform, op,
-                                                   priced->costs->machine->fits_only, true));
+                               copies_seconds(&priced->costs->platform, op, priced->costs->machine->fits_only,
+                                              true));
         else
                 sim_lane_ends(lane, lane->rank->world->now + alone);
 }
@@ -475,30 +444,6 @@ static void copy(struct priced *priced, struct sim_lane *lane, const struct op *
                 sim_lane_flow(lane, place->device, place->memory, op->bytes);
         else
                 sim_lane_ends(lane, lane->rank->world->now);
-}
-
-int priced_check_lines(const struct platform *platform, const struct options *options,
-                       const struct profile *profile, struct rv_error_info *err)
-{
-        const struct profile_load *load = platform->copies;
-        const struct plan plan = options_plan(options, false);
-        const struct {
-                bool needed;
-                enum profile_line line;
-        } needs[] = {{true, LINE_COPY},
-                     {options->offload_activations || plan.offload_parameters || plan.stage_messages ||
-                              plan.stage_allreduce || plan.stage_shards,
-                      LINE_COPY_BACK},
-                     {options->offload, LINE_FETCH},
-                     {options->offload, LINE_WRITE_BACK}};
-        for (size_t i = 0; load && i < sizeof needs / sizeof *needs; i++)
-                if (needs[i].needed && !load->lines[needs[i].line].fit.present)
-                        return profile_no_line(profile, load, needs[i].line, err);
-        bool sums = plan.dp > 1 || plan.tied;
-        const enum dtype dtype = options->dtype;
-        if (load && dtype != DTYPE_FP32 && sums && !platform->allreduces[dtype])
-                return profile_no_line(profile, load, profile_allreduce_line(dtype), err);
-        return 0;
 }
 
 /* What the rank's share of experts' rows adds to a part. */

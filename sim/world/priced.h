@@ -70,17 +70,6 @@ struct priced {
         int unit_count;
 };
 
-/* Checks, where copies are taken as measured (platform->copies), that the profile has the lines for all
- * copies of a plan with these options and, in a 16-bit precision, for its all-reduces. RV_EINPUT names the
- * line that is missing. */
-int priced_check_lines(const struct platform *platform, const struct options *options,
-                       const struct profile *profile, struct rv_error_info *err);
-
-/* Returns the seconds of a copy between host and device as it was measured; platform->copies must not be
- * NULL. With `both`, the other direction copies all the while. `fits_only` takes the fitted line even where a
- * size was measured. */
-double priced_copy_seconds(const struct platform *platform, const struct op *op, bool fits_only, bool both);
-
 /* Fills it for simulated ranks (as many as there are places) that train with these options. RV_ESYSTEM: no
  * memory. */
 int priced_init(struct priced *priced, const struct costs *costs, const struct options *options, int ranks,

@@ -62,11 +62,11 @@ static int parse_fold(void *at, const char *option, const char *text, struct rv_
 /* clang-format off */
 static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The machine:"},
-        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP},
-        {SETTING_PATH, "profile", .argument = "PROFILE", AT(profile),
+        {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP, .words = &named_machine_words},
+        {SETTING_PATH, "profile", .argument = "PROFILE", AT(profile), .words = &profile_words,
          .help = "What kernels take: a file of ranvier calibrate, or a preset such as a100-datasheet; several between "
                  "commas where a platform has several kinds of GPUs (required, or --machine)"},
-        {SETTING_PATH, "platform", .argument = "PLATFORM", AT(platform),
+        {SETTING_PATH, "platform", .argument = "PLATFORM", AT(platform), .words = &platform_words,
          .help = "The cluster: local (where the profile was measured), a preset such as summit, a platform JSON or a "
                  "SimGrid XML file (required, or --machine)"},
         {SETTING_INT, "gpus", .argument = "N", AT(gpus), .min = 1, .max = 1048576,
@@ -93,7 +93,7 @@ static const struct setting option_rows[] = {
         {SETTING_CLEAR, "cuda-graphs", .argument = "WHEN", AT(no_graphs),
          .help = "Whether a stage's forward and backward are handed to a GPU as graphs: on, the default, or off. Where "
                  "the profile has measured launches, no operation takes less than those of its kernels"},
-        {SETTING_OWN, "fold", .argument = "WHEN", AT(fold), .parse = parse_fold,
+        {SETTING_OWN, "fold", .argument = "WHEN", AT(fold), .parse = parse_fold, .words = &fold_words,
          .help = "Simulate one replica for all: auto, the default, where the platform makes them equal and no trace "
                  "is asked for; on, or an error says why not; off"},
         {SETTING_PATH, "platform-xml", .argument = "FILE", AT(platform_xml),

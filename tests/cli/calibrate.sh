@@ -189,7 +189,7 @@ refuse "parts that do not divide a sequence are refused" "--cp 3 takes each sequ
         --model tiny --cp 1,3 --out "$folder/x.json"
 refuse "so are parts of sequences whose kernels are not there" "--cp 2 with --fusion off is not built" --model tiny --cp 2 --fusion off \
         --out "$folder/x.json"
-refuse "a device that there is not is refused" "--device: 'tpu' is not known; there are cpu and cuda" --device tpu --out "$folder/x.json"
+refuse "a device that there is not is refused" "--device: 'tpu' is not known, the nearest is cpu; there are cpu and cuda" --device tpu --out "$folder/x.json"
 refuse "neither is a link paced that is a GPU's own" "--host-link paces the copies of --device cpu" --device cuda \
         --host-link 2GB/s --out "$folder/x.json"
 refuse "nor half a fusion" "--fusion: 'half' is not known; there are auto, on and off" --fusion half --out "$folder/x.json"

@@ -191,7 +191,7 @@ def main():
         tap.ok(status == 0 and report["simulation"]["folded_replicas"] == 4 and '"pid":23' not in open(trace).read(),
                "unless folding is asked for", said)
         status, _, said = simulate(folder, EQUAL[0], "--fold", "perhaps")
-        tap.ok(status == 2 and "--fold: 'perhaps' must be auto, on or off" in said, "--fold takes no other word", said)
+        tap.ok(status == 2 and "--fold: 'perhaps' is not known; there are auto, on and off" in said, "--fold takes no other word", said)
     tap.end()
 
 

@@ -173,6 +173,10 @@ def main():
         check_likes(tap, folder)
         check_own_device(tap, folder)
     check_list(tap)
+    status, out, err = ranvier.run(["frameworks", "megatron", "--json"])
+    with open(os.path.join(os.path.dirname(__file__), "..", "..", "runtime", "plan", "frameworks", "megatron.json")) as file:
+        own = json.load(file)
+    tap.ok(status == 0 and json.loads(out)["title"] == own["title"] and len(json.loads(out)["terms"]) >= len(own["terms"]), "--json has the terms", err)
     tap.end()
 
 

@@ -56,6 +56,14 @@ def check_list(tap):
         status, out, err = ranvier.run(["machines", name])
         sources = len(re.findall(r"^ {28}\S", out, re.M))
         tap.ok(status == 0 and sources >= 15, f"{name} is shown with a source below each figure", out + err)
+    status, out, err = ranvier.run(["machines", "--json"])
+    listed = {one["name"]: one for one in json.loads(out)}
+    tap.ok(status == 0 and set(rows) <= set(listed) and all(row.split()[1] == listed[name]["gpu"] and
+           int(row.split()[2]) == listed[name]["gpus_per_node"] and row.split()[-1] == listed[name]["kernels"] for name, row in rows.items()),
+           "--json has what the rows have", err)
+    status, out, err = ranvier.run(["machines", "h100", "--json"])
+    one = json.loads(out)
+    tap.ok(status == 0 and one["rails"] == 8 and one["nic_bytes_per_second"] == 400e9 and "figures" in one, "--json of one has its figures", out + err)
     return rows, absent
 
 
@@ -79,6 +87,10 @@ def check_names(tap, folder, rows, absent):
     tap.ok(many, "a pod has as many nodes as --gpus needs", err)
     refused(tap, ["simulate", "tiny", "--micro-batch-size", 1, "--batch-size", 32768, "--machine", "meta-24k", "--gpus", 32768,
                   "--dp", 32768], "platform meta-24k has 24576 (3072 nodes of 8)", "a cluster has as many as it has")
+    for words, nearest in ((["--machine", "h100", "--platform", "selen"], "selene"), (["--machine", "h100", "--profile", "a100-datashet"], "a100-datasheet")):
+        refused(tap, ["simulate", *PLAN, "--gpus", 8, "--dp", 8, *words], f"; the nearest is {nearest}\n", f"{words[-1]} is told what is near")
+    refused(tap, ["simulate", "lama3-8b", *PLAN[1:], "--gpus", 8, "--dp", 8, "--machine", "h100"], "lama3-8b: no such model; the nearest is llama3-8b; ",
+            "so is a model")
     plan = ["simulate", *PLAN, "--dp", 8, "--gpus", 8]
     refused(tap, [*plan, "--machine", "h10"], "there is no machine 'h10'; near are ", "a name that is not known offers others")
     refused(tap, [*plan, "--machine", "nowhere"], "there is no machine 'nowhere'; 'ranvier machines' lists all", "or says where they are")

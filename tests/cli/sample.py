@@ -128,8 +128,8 @@ def main():
         check("the likeliest of one is the likeliest", sample(path, "--prompt", "b", "--top-k", "1", "--tokens", "40") ==
               (0, likeliest(weights, b"b", 40) + b"\n", ""))
         check("the reference's kernels write the same", sample(path, "--tokens", "50", "--seed", "5", "--cpu-kernels", "scalar") == first)
-        for wrong, sentence in (([], "'sse9': there are none of that name"), (["--device", "cuda"], "--cpu-kernels is for --device cpu")):
-            status, _, said = sample(path, "--cpu-kernels", "sse9", *wrong)
+        for name, wrong, sentence in (("sse9", [], "'sse9' is not known"), ("scalar", ["--device", "cuda"], "--cpu-kernels is for --device cpu")):
+            status, _, said = sample(path, "--cpu-kernels", name, *wrong)
             check(f"kernels that are not there are refused {' '.join(wrong)}", status == 2 and sentence in said, said)
         check("no tokens leave the prompt", sample(path, "--prompt", "h\u00e9", "--tokens", "0") ==
               (0, "h\u00e9\n".encode(), ""))

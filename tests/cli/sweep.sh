@@ -230,7 +230,7 @@ result "the best five are shown, with their intervals"
 grep -qE '^[0-9]+ combinations of what was asked for are no plans, or have no price:$' "$folder/seven" &&
         grep -qE '^  [0-9]+, such as: --pp 16 x --virtual-stages 4 are 64 virtual stages, each of a layer or more, but ' "$folder/seven"
 result "what is no plan is counted with the reason"
-schedules=$("$ranvier" simulate --schedule none 2>&1 | sed 's/.*there are //; s/,//g')
+schedules=$("$ranvier" simulate --schedule none 2>&1 | sed 's/.*there are //; s/,//g; s/ and / /')
 others=$(echo "$schedules" | tr ' ' '\n' | grep -vx -e 1f1b -e interleaved | paste -sd,)
 grep -q "^not tried: --schedule $others, --zero 1,2,3, --order replicas, --overlap-allreduce yes; --plans all tries" "$folder/seven"
 result "what was not tried is said, and how to try it"
@@ -336,7 +336,7 @@ refused "nothing to simulate is refused" "--simulate \(auto, all or a number\): 
 refused "no process is refused" "--jobs: '0' is not a whole number from 1" --jobs 0
 refused "no patience is refused" "--patience: '0' is not" --patience 0
 refused "an unknown choice is refused" "--offload: 'maybe' is not known; there are no, yes and both" --offload maybe
-refused "an unknown recomputation is refused" "--recompute: 'half' is not known; there are none, selective, full, layer" --recompute half
+refused "an unknown recomputation is refused" "--recompute: 'half' is not known; there are none, full, selective, layer" --recompute half
 refused "a recomputation twice is refused" "--recompute: full is there twice" --recompute full,none,full
 refused "an unknown choice of activations is refused" "--offload-activations: 'both' is not known" --offload-activations both
 refused "offloading in fp32 is refused" '--offload needs --precision mixed' --precision fp32 --offload yes

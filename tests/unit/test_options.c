@@ -85,7 +85,7 @@ static const struct {
         {GOOD "--clip -1", 1, RV_EINPUT, "--clip: '-1' is not a number from 0 (off) up"},
         {GOOD "--schedule lifo", 1, RV_EINPUT,
          "--schedule: 'lifo' is not known; there are axonn, 1f1b, eager-1f1b, interleaved, zero-bubble, "
-         "zero-bubble-h2, reverse-first-k, fast-forward, gpipe"},
+         "zero-bubble-h2, reverse-first-k, fast-forward and gpipe"},
         {GOOD "--sequence-parallel", 1, RV_EPLAN,
          "--sequence-parallel splits among the shards of --tp, which is 1"},
         {GOOD "--tp 0", 1, RV_EINPUT, "--tp: '0' is not a whole number from 1 to 1048576"},
@@ -215,7 +215,7 @@ static const struct {
          "--offload-activations is not for --schedule zero-bubble: it keeps stored activations on the device "
          "until the gradients of weights have their turn"},
         {GOOD "--p2p sync --schedule 1f1b", 1, RV_EINPUT,
-         "--p2p: 'sync' is not known; there are async and blocking"},
+         "--p2p: 'sync' is not known, the nearest is async; there are async and blocking"},
         {GOOD "--precision int8", 1, RV_EINPUT,
          "--precision: 'int8' is not known; there are fp32, and with fp32 master parameters mixed "
          "(fp16), bf16, and for predictions fp8 and nvfp4"},
@@ -241,8 +241,8 @@ static const struct {
         {GOOD "--off", 1, RV_EINPUT, "unknown option '--off'; the nearest is --offload, --help lists all"},
         {GOOD "--recompute", 1, RV_EINPUT, "option '--recompute' needs an argument: --recompute WHAT"},
         {GOOD "--recompute all", 1, RV_EINPUT,
-         "--recompute: 'all' is not known; there are none, full, selective, layer, and the sets norms, "
-         "swiglu and norms,swiglu"},
+         "--recompute: 'all' is not known; there are none, full, selective, layer, norms, swiglu and "
+         "norms+swiglu"},
         {GOOD "--device-memory lots", 1, RV_EINPUT, "--device-memory: 'lots' is not a size " SIZES},
         {GOOD "--device-memory 0", 1, RV_EINPUT, "--device-memory: '0' is not a size " SIZES},
         {GOOD "--device-memory -2GiB", 1, RV_EINPUT, "--device-memory: '-2GiB' is not a size " SIZES},
@@ -273,7 +273,11 @@ static const struct {
         {"tiny --micro-batch-size 1 --batch-size 16777217", 1, RV_EPLAN,
          "--batch-size 16777217 makes 16777217 micro-batches a pipeline, at most 16777216 are scheduled: a "
          "larger --micro-batch-size makes fewer"},
-        {GOOD "--device tpu", 1, RV_EINPUT, "--device: 'tpu' is not known; there are cpu and cuda"},
+        {GOOD "--device tpu", 1, RV_EINPUT,
+         "--device: 'tpu' is not known, the nearest is cpu; there are cpu and cuda"},
+        {GOOD "--schedule gpip", 1, RV_EINPUT,
+         "--schedule: 'gpip' is not known, the nearest is gpipe; there are axonn, 1f1b, eager-1f1b, "
+         "interleaved, zero-bubble, zero-bubble-h2, reverse-first-k, fast-forward and gpipe"},
         {GOOD "--fusion yes", 1, RV_EINPUT, "--fusion: 'yes' is not known; there are auto, on and off"},
         {GOOD "--fusion=", 1, RV_EINPUT, "--fusion: '' is not known; there are auto, on and off"},
         {"", 1, RV_EINPUT,

@@ -1,5 +1,7 @@
 #include "runtime/device/cpu/variant.h"
 
+#include "runtime/device/device.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -35,6 +37,14 @@ const struct cpu_variant cpu_variants[] = {
         {"avx512", cpu_run_avx512, has_avx512, "AVX-512 F, VL, BW and DQ"},
 #endif
 };
+/* The same names, and the one that chooses. */
+static const char *const variant_names[] = {"auto", "scalar", "baseline",
+#ifdef __x86_64__
+                                            "avx2", "avx512",
+#endif
+                                            NULL};
+const struct option_words device_cpu_kernels_words = {.names = variant_names};
+
 const int cpu_variant_count = sizeof cpu_variants / sizeof *cpu_variants;
 
 /* "auto, scalar and baseline": those that run, or all. */

@@ -112,6 +112,10 @@ const struct flag *flag_named(const char *name);
  * that names the flag, what was found and what would be right. Conflicts are not looked for. */
 int flag_parse(const struct flag *, struct options *, const char *text, struct rv_error_info *err);
 
+/* Whether a flag was given (options->given); and marks it as given with the value that it has. */
+bool flag_is_given(const struct flag *, const struct options *);
+void flag_give(const struct flag *, struct options *);
+
 /* Writes the value of a flag as the command line takes it, or "yes" or "no" for a switch. Returns `text`. */
 enum { FLAG_TEXT = 64 };
 char *flag_write(const struct flag *, const struct options *, char text[FLAG_TEXT]);

@@ -130,9 +130,13 @@ static const struct launch_row rows[] = {
         {"--optimizer", NULL, .how = ROW_ONLY, "adam", .why = "AdamW is the optimizer that is built"},
         {"--mtp-num-layers", NULL, .how = ROW_ONLY, "0",
          .why = "layers that predict further tokens are not built"},
-        {"--deepspeed", NULL, .how = ROW_ONLY, "false",
-         .why = "DeepSpeed's ZeRO is in the JSON that --deepspeed_config names: read that one, with the "
-                "model"},
+        /* Of Megatron-DeepSpeed. */
+        {"--deepspeed", NULL, .how = ROW_OWN},
+        {"--zero-stage", "zero", .how = ROW_OWN},
+        {"--checkpoint-activations", "recompute", .how = ROW_OWN},
+        {"--deepspeed-activation-checkpointing", NULL, .how = ROW_OWN},
+        {"--deepspeed-config", NULL, .how = ROW_UNMODELLED},
+        {"--no-pipeline-parallel", NULL, .how = ROW_UNMODELLED},
 
         /* Who starts how many. */
         {"--nnodes", NULL, .how = ROW_GPUS},
@@ -263,8 +267,6 @@ static const char *const nothing[] = {
         "--enable-one-logger",
         "--one-logger-*",
         "--enable-experimental",
-        "--deepspeed-config",
-        "--zero-stage",
         "--container-*",
         "--output",
         "--error",
@@ -379,6 +381,8 @@ static int read_recompute(struct launch *l, struct rv_error_info *err)
         static const char key[] = "--recompute-granularity", count[] = "--recompute-num-layers";
         const char *what = launch_value(l, key), *method = launch_value(l, "--recompute-method");
         int64_t layers = 0, together = 1;
+        if (!what && launch_is_on(l, "--checkpoint-activations"))
+                return launch_say(l, "recompute", "layer", "--checkpoint-activations", err);
         if (!what && !launch_is_on(l, "--recompute-activations"))
                 return launch_say(l, "recompute", "none", NULL, err);
         if (!what || strcmp(what, "selective") == 0)
@@ -418,6 +422,8 @@ static int read_zero(struct launch *l, struct rv_error_info *err)
         int64_t groups = 1;
         int rc = 0, zero = 0;
         char text[4];
+        if (launch_is_on(l, "--deepspeed") && launch_value(l, "--zero-stage"))
+                rc = launch_say(l, "zero", launch_value(l, "--zero-stage"), "--zero-stage", err);
         if (launch_is_on(l, "--use-torch-fsdp2"))
                 rc = launch_say(l, "zero", "3", "--use-torch-fsdp2", err);
         if (launch_is_on(l, "--use-megatron-fsdp") || launch_is_on(l, "--use-custom-fsdp")) {

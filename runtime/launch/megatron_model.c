@@ -239,9 +239,10 @@ static bool find_preset(const struct gpt *gpt, bool any_vocabulary, int64_t leng
 static int64_t known_vocabulary(const struct launch *l)
 {
         const char *type = launch_value(l, "--tokenizer-type");
-        return type && strcmp(type, "GPT2BPETokenizer") == 0  ? 50257
-               : type && strcmp(type, "Llama2Tokenizer") == 0 ? 32000
-                                                              : 0;
+        const bool pairs = !type && launch_item(l, "--merge-file"); /* GPT-2's byte pairs */
+        return pairs || (type && strcmp(type, "GPT2BPETokenizer") == 0) ? 50257
+               : type && strcmp(type, "Llama2Tokenizer") == 0           ? 32000
+                                                                        : 0;
 }
 
 /* What is wrong is kept: a MODEL on the command line takes the place of all of this. */

@@ -48,7 +48,10 @@ const char *launch_value(const struct launch *l, const char *key)
 
 static bool is_off(const char *value)
 {
-        return launch_lists("false False FALSE no No none None null 0", value);
+        char *end;
+        if (*value && strtod(value, &end) == 0 && !*end)
+                return true;
+        return launch_lists("false False FALSE no No none None null", value);
 }
 
 bool launch_is_on(const struct launch *l, const char *key)
@@ -514,8 +517,18 @@ static int settle_grid(const struct launch *l, struct options *o, int gpus, stru
                                 l->path, o->tp, o->pp, options_context_ranks(o), gpus);
                 rc = store(o, "dp", gpus / others, err);
         }
+        const int64_t each =
+                (int64_t)o->dp * l->micro_batches; /* sequences of a batch for one of a micro-batch */
+        if (rc == 0 && l->tool == &launch_deepspeed && !o->micro_batch_size && o->batch_size) {
+                if (o->batch_size % each)
+                        return rv_fail(err, RV_EPLAN,
+                                       "%s: its batch of %lld is not of whole micro-batches on %d replicas, "
+                                       "%d on each",
+                                       l->path, (long long)o->batch_size, o->dp, l->micro_batches);
+                rc = store(o, "micro-batch-size", o->batch_size / each, err);
+        }
         if (rc == 0 && !o->batch_size && o->micro_batch_size && l->micro_batches)
-                rc = store(o, "batch-size", (int64_t)o->dp * o->micro_batch_size * l->micro_batches, err);
+                rc = store(o, "batch-size", each * o->micro_batch_size, err);
         if (rc == 0 && l->share_groups > 1 && o->zero && !o->shard_replicas) {
                 if (options_replicas(o) % l->share_groups)
                         return rv_fail(err, RV_EPLAN,

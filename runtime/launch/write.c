@@ -156,7 +156,8 @@ static int read_back(const struct launch_output *out, const struct launch_tool *
         options_init(&back);
         for (int i = 0; rc == 0 && i < count; i++) {
                 char text[FLAG_TEXT];
-                if (launch_lists(tool->elsewhere, flags[i].name) && !flag_equal(&flags[i], out->options, &back))
+                if (launch_lists(tool->elsewhere, flags[i].name) &&
+                    !flag_equal(&flags[i], out->options, &back))
                         rc = flag_parse(&flags[i], &back, flag_write(&flags[i], out->options, text), &why);
         }
         for (int i = 0; rc == 0 && i < out->count; i++)

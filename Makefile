@@ -136,6 +136,19 @@ test-transformers: all
 	@$(MAKE) --no-print-directory $(TRANSFORMERS)/done || echo "transformers could not be installed" >&2
 	@PYTHONPATH=$$(echo $(TRANSFORMERS)/lib/python3*/site-packages) RANVIER_BIN=$(abspath $(BUILD)/bin) tests/run.sh tests/cli/transformers.py
 
+# Plans for other tools, by the parsers of these: PyPI's packages of them (some 10 MB) go into build/launch.
+LAUNCH_TOOLS := build/launch
+$(LAUNCH_TOOLS)/done:
+	/usr/bin/python3 -m venv --system-site-packages $(LAUNCH_TOOLS)
+	DS_BUILD_OPS=0 $(LAUNCH_TOOLS)/bin/pip install --quiet --no-build-isolation --no-deps 'deepspeed==0.9.5' 'accelerate==0.21.0' \
+		'torchtitan==0.2.0' pyyaml psutil packaging hjson py-cpuinfo 'pydantic<2' tqdm typing_extensions
+	$(LAUNCH_TOOLS)/bin/pip install --quiet 'tyro<0.10'
+	@touch $@
+test-launch: all
+	@tests/deps.sh transformers
+	@$(MAKE) --no-print-directory $(LAUNCH_TOOLS)/done || echo "the tools could not be installed" >&2
+	@PYTHONPATH=$$(echo $(LAUNCH_TOOLS)/lib/python3*/site-packages) RANVIER_BIN=$(abspath $(BUILD)/bin) tests/run.sh tests/cli/launch.py
+
 lint:
 	@tests/deps.sh lint
 	@tests/lint.sh
@@ -254,4 +267,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu install uninstall clean
+.PHONY: fit-published profiles all demo test test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu install uninstall clean

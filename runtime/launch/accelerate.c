@@ -11,6 +11,7 @@
 #define GRID "parallelism_config."
 #define DEEP "deepspeed_config."
 
+/* clang-format off */
 static const struct launch_row rows[] = {
         {"distributed_type", NULL, .how = ROW_ONLY, "FSDP DEEPSPEED MULTI_GPU NO no",
          .why = "FSDP, DEEPSPEED, MULTI_GPU and NO are built"},
@@ -24,8 +25,7 @@ static const struct launch_row rows[] = {
         {FSDP "fsdp_reshard_after_forward", "reshard-after-forward", .how = ROW_OWN},
         {FSDP "fsdp_offload_params", "offload-parameters", .how = ROW_OWN},
         {FSDP "fsdp_activation_checkpointing", "recompute", .how = ROW_SWITCH, "layer", "none"},
-        {FSDP "fsdp_backward_prefetch", "prefetch", .how = ROW_CHOICE,
-         "BACKWARD_PRE=1 BACKWARD_POST=1 NO_PREFETCH=0"},
+        {FSDP "fsdp_backward_prefetch", "prefetch", .how = ROW_CHOICE, "BACKWARD_PRE=1 BACKWARD_POST=1 NO_PREFETCH=0"},
         {FSDP "fsdp_backward_prefetch_policy", "prefetch", .how = ROW_CHOICE,
          "BACKWARD_PRE=1 BACKWARD_POST=1 NO_PREFETCH=0"},
         {FSDP "fsdp_forward_prefetch", NULL, .how = ROW_UNMODELLED},
@@ -35,8 +35,7 @@ static const struct launch_row rows[] = {
         {GRID "parallelism_config_cp_size", "cp", .how = ROW_VALUE},
         {GRID "parallelism_config_dp_shard_size", "zero", .how = ROW_OWN},
         {GRID "parallelism_config_dp_replicate_size", "dp", .how = ROW_OWN},
-        {GRID "parallelism_config_cp_comm_strategy", "cp-exchange", .how = ROW_CHOICE,
-         "allgather=all-gather alltoall=ring"},
+        {GRID "parallelism_config_cp_comm_strategy", "cp-exchange", .how = ROW_CHOICE, "allgather=all-gather alltoall=ring"},
         {DEEP "zero_stage", "zero", .how = ROW_VALUE},
         {DEEP "gradient_accumulation_steps", NULL, .how = ROW_OWN},
         {DEEP "gradient_clipping", "clip", .how = ROW_VALUE},
@@ -49,31 +48,15 @@ static const struct launch_row rows[] = {
         {.theirs = NULL},
 };
 
-static const char *const nothing[] = {"compute_environment",
-                                      "debug",
-                                      "downcast_bf16",
-                                      "enable_cpu_affinity",
-                                      "machine_rank",
-                                      "main_*",
-                                      "rdzv_backend",
-                                      "same_network",
-                                      "tpu_*",
-                                      "gpu_ids",
-                                      "dynamo_config.*",
-                                      "deepspeed_config.deepspeed_hostfile",
-                                      "deepspeed_config.deepspeed_multinode_launcher",
-                                      "deepspeed_config.zero3_*",
-                                      "fsdp_config.fsdp_state_dict_type",
-                                      "fsdp_config.fsdp_cpu_ram_efficient_loading",
-                                      "fsdp_config.fsdp_sync_module_states",
-                                      "fsdp_config.fsdp_use_orig_params",
-                                      "fsdp_config.fsdp_transformer_layer_cls_to_wrap",
-                                      "megatron_lm_config",
-                                      "command_file",
-                                      "commands",
-                                      "mpirun_*",
-                                      "fp8_config.*",
-                                      NULL};
+static const char *const nothing[] = {
+        "compute_environment", "debug", "downcast_bf16", "enable_cpu_affinity", "machine_rank", "main_*",
+        "rdzv_backend", "same_network", "tpu_*", "gpu_ids", "dynamo_config.*", "deepspeed_config.deepspeed_hostfile",
+        "deepspeed_config.deepspeed_multinode_launcher", "deepspeed_config.zero3_*",
+        "fsdp_config.fsdp_state_dict_type", "fsdp_config.fsdp_cpu_ram_efficient_loading",
+        "fsdp_config.fsdp_sync_module_states", "fsdp_config.fsdp_use_orig_params",
+        "fsdp_config.fsdp_transformer_layer_cls_to_wrap", "megatron_lm_config", "command_file", "commands",
+        "mpirun_*", "fp8_config.*", NULL};
+/* clang-format on */
 
 static int count(const struct launch *l, const char *key)
 {

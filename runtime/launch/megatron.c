@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+/* clang-format off */
 static const struct launch_row rows[] = {
         {"--tensor-model-parallel-size", "tp", .how = ROW_VALUE, .absent = "1"},
         {"--pipeline-model-parallel-size", "pp", .how = ROW_VALUE, .absent = "1"},
@@ -48,6 +49,8 @@ static const struct launch_row rows[] = {
         {"--clip-grad", "clip", .how = ROW_VALUE, .absent = "1"},
         {"--num-layers-per-virtual-pipeline-stage", "virtual-stages", .how = ROW_OWN},
         {"--num-virtual-stages-per-pipeline-rank", "virtual-stages", .how = ROW_OWN},
+        {"--account-for-embedding-in-pipeline-split", NULL, .how = ROW_OWN},
+        {"--account-for-loss-in-pipeline-split", NULL, .how = ROW_OWN},
         {"--no-overlap-p2p-communication", "p2p", .how = ROW_OWN},
         {"--overlap-p2p-communication", NULL, .how = ROW_ONLY, "true"},
         {"--decoder-last-pipeline-num-layers", "split", .how = ROW_VALUE, .absent = "even"},
@@ -128,8 +131,7 @@ static const struct launch_row rows[] = {
 
         {"--spec", NULL, .how = ROW_ONLY, "", .why = "layers of a specification of one's own are not built"},
         {"--optimizer", NULL, .how = ROW_ONLY, "adam", .why = "AdamW is the optimizer that is built"},
-        {"--mtp-num-layers", NULL, .how = ROW_ONLY, "0",
-         .why = "layers that predict further tokens are not built"},
+        {"--mtp-num-layers", NULL, .how = ROW_ONLY, "0", .why = "layers that predict further tokens are not built"},
         /* Of Megatron-DeepSpeed. */
         {"--deepspeed", NULL, .how = ROW_OWN},
         {"--zero-stage", "zero", .how = ROW_OWN},
@@ -156,138 +158,32 @@ static const struct launch_row rows[] = {
 };
 
 static const char *const nothing[] = {
-        "--adam-*",
-        "--lr",
-        "--lr-*",
-        "--min-lr",
-        "--decoupled-*",
-        "--weight-decay*",
-        "--start-weight-decay",
-        "--end-weight-decay",
-        "--log-*",
-        "--tensorboard-*",
-        "--wandb-*",
-        "--save",
-        "--save-*",
-        "--load",
-        "--load-*",
-        "--no-load-*",
-        "--no-save-*",
-        "--eval-*",
-        "--ckpt-*",
-        "--async-save",
-        "--use-checkpoint-args",
-        "--use-checkpoint-opt-param-scheduler",
-        "--use-dist-ckpt*",
-        "--dist-ckpt-*",
-        "--auto-detect-ckpt-format",
-        "--override-opt-param-scheduler",
-        "--finetune",
-        "--pretrained-checkpoint",
-        "--exit-*",
-        "--train-*",
-        "--valid-*",
-        "--test-*",
-        "--data-*",
-        "--mock-data",
-        "--split",
-        "--per-split-data-args-path",
-        "--dataloader-*",
-        "--num-workers",
-        "--num-dataset-builder-threads",
-        "--no-mmap-bin-files",
-        "--no-create-attention-mask-*",
-        "--create-attention-mask-*",
-        "--reset-*",
-        "--eod-mask-loss",
-        "--tokenizer-*",
-        "--tiktoken-*",
-        "--vocab-file",
-        "--merge-file",
-        "--vocab-extra-ids",
-        "--legacy-tokenizer",
-        "--seed",
-        "--te-rng-tracker",
-        "--init-method*",
-        "--apply-query-key-layer-scaling",
-        "--no-query-key-layer-scaling",
-        "--attention-softmax-in-fp32",
-        "--loss-scale*",
-        "--initial-loss-scale",
-        "--min-loss-scale",
-        "--hysteresis",
-        "--no-check-for-nan-in-loss-and-grad",
-        "--check-for-*",
-        "--calculate-per-token-loss",
-        "--norm-epsilon",
-        "--apply-layernorm-1p",
-        "--rotary-interleaved",
-        "--rotary-scaling-factor",
-        "--use-rope-scaling",
-        "--rope-scaling-factor",
-        "--mscale",
-        "--mscale-all-dim",
-        "--no-position-embedding",
-        "--rotary-seq-len-*",
-        "--moe-aux-loss-coeff",
-        "--moe-z-loss-coeff",
-        "--moe-router-load-balancing-type",
-        "--moe-router-pre-softmax",
-        "--moe-router-enable-expert-bias",
-        "--moe-router-bias-update-rate",
-        "--moe-grouped-gemm",
-        "--moe-per-layer-logging",
-        "--moe-token-drop-policy",
-        "--moe-pad-expert-input-to-capacity",
-        "--use-mcore-models",
-        "--transformer-impl",
-        "--use-flash-attn",
-        "--use-cpu-initialization",
-        "--distributed-*",
-        "--master-*",
-        "--node-rank",
-        "--rdzv-*",
-        "--standalone",
-        "--max-restarts",
-        "--tee",
-        "--redirects",
-        "--role",
-        "--hostfile",
-        "--local-rank",
-        "--no-python",
-        "--module",
-        "--timing-*",
-        "--profile*",
-        "--use-pytorch-profiler",
-        "--record-memory-history",
-        "--memory-snapshot-path",
-        "--manual-gc*",
-        "--high-priority-stream-groups",
-        "--rerun-mode",
-        "--enable-one-logger",
-        "--one-logger-*",
-        "--enable-experimental",
-        "--container-*",
-        "--output",
-        "--error",
-        "--label",
-        "--job-name",
-        "--mpi",
-        "--cpu-bind",
-        "--ntasks-*",
-        "--export",
-        "--kill-on-bad-exit",
-        "--wait",
-        "--gres",
-        "--partition",
-        "--account",
-        "--time",
-        "--qos",
-        "--exclusive",
-        "--mem",
-        "--overcommit",
-        NULL,
-};
+        "--adam-*", "--lr", "--lr-*", "--min-lr", "--decoupled-*", "--weight-decay*", "--start-weight-decay",
+        "--end-weight-decay", "--log-*", "--tensorboard-*", "--wandb-*", "--save", "--save-*", "--load", "--load-*",
+        "--no-load-*", "--no-save-*", "--eval-*", "--ckpt-*", "--async-save", "--use-checkpoint-args",
+        "--use-checkpoint-opt-param-scheduler", "--use-dist-ckpt*", "--dist-ckpt-*", "--auto-detect-ckpt-format",
+        "--override-opt-param-scheduler", "--finetune", "--pretrained-checkpoint", "--exit-*", "--train-*",
+        "--valid-*", "--test-*", "--data-*", "--mock-data", "--split", "--per-split-data-args-path", "--dataloader-*",
+        "--num-workers", "--num-dataset-builder-threads", "--no-mmap-bin-files", "--no-create-attention-mask-*",
+        "--create-attention-mask-*", "--reset-*", "--eod-mask-loss", "--tokenizer-*", "--tiktoken-*", "--vocab-file",
+        "--merge-file", "--vocab-extra-ids", "--legacy-tokenizer", "--seed", "--te-rng-tracker", "--init-method*",
+        "--apply-query-key-layer-scaling", "--no-query-key-layer-scaling", "--attention-softmax-in-fp32",
+        "--loss-scale*", "--initial-loss-scale", "--min-loss-scale", "--hysteresis",
+        "--no-check-for-nan-in-loss-and-grad", "--check-for-*", "--calculate-per-token-loss", "--norm-epsilon",
+        "--apply-layernorm-1p", "--rotary-interleaved", "--rotary-scaling-factor", "--use-rope-scaling",
+        "--rope-scaling-factor", "--mscale", "--mscale-all-dim", "--no-position-embedding", "--rotary-seq-len-*",
+        "--moe-aux-loss-coeff", "--moe-z-loss-coeff", "--moe-router-load-balancing-type", "--moe-router-pre-softmax",
+        "--moe-router-enable-expert-bias", "--moe-router-bias-update-rate", "--moe-grouped-gemm",
+        "--moe-per-layer-logging", "--moe-token-drop-policy", "--moe-pad-expert-input-to-capacity",
+        "--use-mcore-models", "--transformer-impl", "--use-flash-attn", "--use-cpu-initialization", "--distributed-*",
+        "--master-*", "--node-rank", "--rdzv-*", "--standalone", "--max-restarts", "--tee", "--redirects", "--role",
+        "--hostfile", "--local-rank", "--no-python", "--module", "--timing-*", "--profile*", "--use-pytorch-profiler",
+        "--record-memory-history", "--memory-snapshot-path", "--manual-gc*", "--high-priority-stream-groups",
+        "--rerun-mode", "--enable-one-logger", "--one-logger-*", "--enable-experimental", "--container-*", "--output",
+        "--error", "--label", "--job-name", "--mpi", "--cpu-bind", "--ntasks-*", "--export", "--kill-on-bad-exit",
+        "--wait", "--gres", "--partition", "--account", "--time", "--qos", "--exclusive", "--mem", "--overcommit",
+        NULL};
+/* clang-format on */
 
 /* ---- reading ---- */
 
@@ -331,13 +227,20 @@ static int64_t said_number(const struct launch *l, const char *flag)
 static int read_schedule(struct launch *l, struct rv_error_info *err)
 {
         static const char each[] = "--num-layers-per-virtual-pipeline-stage",
-                          stages[] = "--num-virtual-stages-per-pipeline-rank";
+                          stages[] = "--num-virtual-stages-per-pipeline-rank",
+                          embedding[] = "--account-for-embedding-in-pipeline-split",
+                          loss[] = "--account-for-loss-in-pipeline-split";
         const int64_t pp = said_number(l, "pp");
         int64_t chunks = 1, chunk = 0, layers = 0;
         char text[24];
         if (launch_number(l, stages, &chunks, err) || launch_number(l, each, &chunk, err) ||
             launch_number(l, "--num-layers", &layers, err))
                 return RV_EINPUT;
+        const int ends = launch_is_on(l, embedding) + launch_is_on(l, loss);
+        if (ends && (chunk < 1 || !launch_is_on(l, loss)))
+                return launch_wrong(l, launch_is_on(l, embedding) ? embedding : loss, RV_ENOTBUILT, err,
+                                    "with chunks (%s) both ends, or the last one, are built", each);
+        layers += ends;
         if (chunk > 0 && (layers < 1 || layers % (pp * chunk)))
                 return launch_wrong(l, each, RV_EINPUT, err,
                                     "--num-layers %lld are not that many on each of %lld stages",
@@ -562,7 +465,10 @@ static int put_schedule(struct launch_output *out, struct rv_error_info *err)
         const int layers = o->gpt.n_layer,
                   last = o->split == SPLIT_EVEN ? 0 : options_stage(o, o->pp - 1).layers;
         const int others = last ? o->pp - 1 : o->pp * o->virtual_stages;
-        if (o->pp > 1 && (layers - last) % others)
+        /* Chunks of which the last, and then the first, have a layer less: these count as one each. */
+        const int less = o->virtual_stages > 1 ? (others - layers % others) % others : 0,
+                  ends = less <= 2 ? less : 0;
+        if (o->pp > 1 && (layers + ends - last) % others)
                 return rv_fail(err, RV_EPLAN,
                                "%d layers on --pp %d%s are not as many on each%s; Megatron-LM needs that",
                                layers - last, o->pp,
@@ -570,7 +476,12 @@ static int put_schedule(struct launch_output *out, struct rv_error_info *err)
                                last ? " but the last" : "");
         int rc = 0;
         if (o->virtual_stages > 1)
-                rc = launch_put(out, "--num-layers-per-virtual-pipeline-stage", err, "%d", layers / others);
+                rc = launch_put(out, "--num-layers-per-virtual-pipeline-stage", err, "%d",
+                                (layers + ends) / others);
+        if (rc == 0 && ends > 0)
+                rc = launch_put(out, "--account-for-loss-in-pipeline-split", err, "%s", "");
+        if (rc == 0 && ends > 1)
+                rc = launch_put(out, "--account-for-embedding-in-pipeline-split", err, "%s", "");
         if (rc == 0 && o->virtual_stages > 1 && o->blocking)
                 rc = launch_put(out, "--no-overlap-p2p-communication", err, "%s", "");
         if (rc == 0 && o->format == FORMAT_FP8 && o->scaling == SCALING_CURRENT)

@@ -7,54 +7,20 @@
 
 #include <string.h>
 
+/* clang-format off */
 static const struct launch_row rows[] = {
         {"MODEL", NULL, .how = ROW_OWN}, {"--gpus", NULL, .how = ROW_GPUS},     {"-n", NULL, .how = ROW_GPUS},
         {"-np", NULL, .how = ROW_GPUS},  {"WORLD_SIZE", NULL, .how = ROW_GPUS}, {.theirs = NULL}};
 
 /* Flags of commands that are no part of a plan, and of mpirun. */
-static const char *const nothing[] = {"--data",
-                                      "--init",
-                                      "--steps",
-                                      "--lr",
-                                      "--min-lr",
-                                      "--warmup",
-                                      "--weight-decay",
-                                      "--beta1",
-                                      "--beta2",
-                                      "--epsilon",
-                                      "--seed",
-                                      "--validate-every",
-                                      "--validation-fraction",
-                                      "--validation-batches",
-                                      "--log",
-                                      "--checkpoint",
-                                      "--kernels",
-                                      "--tokens",
-                                      "--threads",
-                                      "--products",
-                                      "--attention",
-                                      "--cuda-graphs",
-                                      "--host-link",
-                                      "--net-link",
-                                      "--cpu-kernels",
-                                      "--machine",
-                                      "--profile",
-                                      "--platform",
-                                      "--batches",
-                                      "--fits-only",
-                                      "--ignore-memory",
-                                      "--fold",
-                                      "--launch",
-                                      "--bind-to",
-                                      "--map-by",
-                                      "--rank-by",
-                                      "--oversubscribe",
-                                      "--hostfile",
-                                      "--host",
-                                      "--allow-run-as-root",
-                                      "--mca",
-                                      "SLURM_*",
-                                      NULL};
+static const char *const nothing[] = {
+        "--data", "--init", "--steps", "--lr", "--min-lr", "--warmup", "--weight-decay", "--beta1", "--beta2",
+        "--epsilon", "--seed", "--validate-every", "--validation-fraction", "--validation-batches", "--log",
+        "--checkpoint", "--kernels", "--tokens", "--threads", "--products", "--attention", "--cuda-graphs",
+        "--host-link", "--net-link", "--cpu-kernels", "--machine", "--profile", "--platform", "--batches",
+        "--fits-only", "--ignore-memory", "--fold", "--launch", "--bind-to", "--map-by", "--rank-by",
+        "--oversubscribe", "--hostfile", "--host", "--allow-run-as-root", "--mca", "SLURM_*", NULL};
+/* clang-format on */
 
 static const struct flag *plan_flag(const char *key)
 {

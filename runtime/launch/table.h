@@ -95,6 +95,13 @@ const char *launch_said(const struct launch *, const char *flag);
 int launch_wrong(const struct launch *, const char *key, enum rv_error code, struct rv_error_info *err,
                  const char *format, ...) __attribute__((format(printf, 5, 6)));
 
+/* Returns the row of a key; NULL: there is none. */
+const struct launch_row *launch_row(const struct launch_tool *, const char *key);
+
+/* Makes items of the file at launch->path, whatever its format, and says whose it is. Returns 0 or a negative
+ * rv_error. */
+int launch_read_file(struct launch *, struct rv_error_info *err);
+
 /* Readers of formats: each makes items of `text`. The shell's also says whose command it found. */
 int launch_read_shell(struct launch *, const char *text, struct rv_error_info *err);
 int launch_read_yaml(struct launch *, const char *text, struct rv_error_info *err);

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+/* clang-format off */
 static const struct launch_row rows[] = {
         {"model.name", NULL, .how = ROW_OWN},
         {"model.flavor", NULL, .how = ROW_OWN},
@@ -17,8 +18,7 @@ static const struct launch_row rows[] = {
         {"training.global_batch_size", "batch-size", .how = ROW_OWN},
         {"training.seq_len", "seq-len", .how = ROW_VALUE, .absent = "2048"},
         {"training.max_norm", "clip", .how = ROW_VALUE, .absent = "1"},
-        {"training.mixed_precision_param", "precision", .how = ROW_CHOICE, "bfloat16=bf16 float32=fp32",
-         "bf16"},
+        {"training.mixed_precision_param", "precision", .how = ROW_CHOICE, "bfloat16=bf16 float32=fp32", "bf16"},
         {"training.mixed_precision_reduce", NULL, .how = ROW_ONLY, "float32"},
         {"training.enable_cpu_offload", "offload", .how = ROW_OWN},
         {"training.compile", NULL, .how = ROW_OWN},
@@ -31,8 +31,7 @@ static const struct launch_row rows[] = {
         {"parallelism.enable_async_tensor_parallel", NULL, .how = ROW_ONLY, "false",
          .why = "it is --tp-overlap here, of a number of pieces that the file does not say, and not "
                 "translated"},
-        {"parallelism.disable_loss_parallel", NULL, .how = ROW_ONLY, "false",
-         .why = "a loss of split logits is built"},
+        {"parallelism.disable_loss_parallel", NULL, .how = ROW_ONLY, "false", .why = "a loss of split logits is built"},
         {"parallelism.pipeline_parallel_degree", "pp", .how = ROW_VALUE, .absent = "1"},
         {"parallelism.pipeline_parallel_schedule", "schedule", .how = ROW_CHOICE,
          "1F1B=1f1b GPipe=gpipe Interleaved1F1B=interleaved", "1f1b"},
@@ -40,10 +39,8 @@ static const struct launch_row rows[] = {
         {"parallelism.pipeline_parallel_layers_per_stage", "virtual-stages", .how = ROW_OWN},
         {"parallelism.pipeline_parallel_first_stage_less_layers", NULL, .how = ROW_UNMODELLED},
         {"parallelism.pipeline_parallel_last_stage_less_layers", NULL, .how = ROW_UNMODELLED},
-        {"parallelism.pipeline_parallel_split_points", NULL, .how = ROW_ONLY, "",
-         .why = "stages of even sizes are built"},
-        {"parallelism.module_fqns_per_model_part", NULL, .how = ROW_ONLY, "",
-         .why = "stages of even sizes are built"},
+        {"parallelism.pipeline_parallel_split_points", NULL, .how = ROW_ONLY, "", .why = "stages of even sizes are built"},
+        {"parallelism.module_fqns_per_model_part", NULL, .how = ROW_ONLY, "", .why = "stages of even sizes are built"},
         {"parallelism.pipeline_parallel_schedule_csv", NULL, .how = ROW_ONLY, "",
          .why = "a schedule of one's own is a file runtime/sched/policies/NAME.c here"},
         {"parallelism.pipeline_parallel_expert_parallel_overlap", NULL, .how = ROW_UNMODELLED},
@@ -58,44 +55,20 @@ static const struct launch_row rows[] = {
         {"activation_checkpoint.mode", "recompute", .how = ROW_OWN},
         {"activation_checkpoint.selective_ac_option", "recompute", .how = ROW_OWN},
         {"compile.enable", NULL, .how = ROW_OWN},
-        {"optimizer.name", NULL, .how = ROW_ONLY, "AdamW Adam",
-         .why = "AdamW is the optimizer that is built"},
+        {"optimizer.name", NULL, .how = ROW_ONLY, "AdamW Adam", .why = "AdamW is the optimizer that is built"},
         {"optimizer.early_step_in_backward", NULL, .how = ROW_ONLY, "false",
          .why = "an update behind all backwards is built"},
         {.theirs = NULL},
 };
 
-static const char *const nothing[] = {"job.*",
-                                      "profiling.*",
-                                      "metrics.*",
-                                      "optimizer.*",
-                                      "lr_scheduler.*",
-                                      "checkpoint.*",
-                                      "comm.*",
-                                      "validation.*",
-                                      "fault_tolerance.*",
-                                      "memory_estimation.*",
-                                      "debug.*",
-                                      "experimental.*",
-                                      "compile.*",
-                                      "float8.*",
-                                      "mx.*",
-                                      "quantize.*",
-                                      "activation_checkpoint.*",
-                                      "model.tokenizer_path",
-                                      "model.hf_assets_path",
-                                      "model.norm_type",
-                                      "training.steps",
-                                      "training.dataset",
-                                      "training.dataset_path",
-                                      "training.data_parallel_*",
-                                      "training.warmup_steps",
-                                      "training.gc_freq",
-                                      "training.gc_debug",
-                                      "training.seed",
-                                      "training.deterministic",
-                                      "training.dataloader.*",
-                                      NULL};
+static const char *const nothing[] = {
+        "job.*", "profiling.*", "metrics.*", "optimizer.*", "lr_scheduler.*", "checkpoint.*", "comm.*",
+        "validation.*", "fault_tolerance.*", "memory_estimation.*", "debug.*", "experimental.*", "compile.*",
+        "float8.*", "mx.*", "quantize.*", "activation_checkpoint.*", "model.tokenizer_path", "model.hf_assets_path",
+        "model.norm_type", "training.steps", "training.dataset", "training.dataset_path", "training.data_parallel_*",
+        "training.warmup_steps", "training.gc_freq", "training.gc_debug", "training.seed", "training.deterministic",
+        "training.dataloader.*", NULL};
+/* clang-format on */
 
 /* Their names of the models that are presets here, the ones with shorter sequences first. */
 static const struct {

@@ -397,9 +397,9 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
                 rc = launch_settle(&s->from, &s->plan, net->ranks, err);
         if (rc)
                 return rc;
-        if (!quiet)
-                launch_print(&s->from, "train", stderr);
         rc = resolve(s, net, err);
+        if (rc == 0 && !quiet)
+                launch_print(&s->from, "train", stderr);
         return rc || quiet ? rc : check_outputs(s, err); /* the outputs are rank 0's */
 }
 

@@ -629,6 +629,7 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
         report.days_wanted = report_days_wanted(&s->settings->plan.gpt, s->settings->tokens);
         if (!s->settings->replay)
                 find_interval(s, &report);
+        launch_print(&s->settings->from, "simulate", stderr);
         report_print(&report, stdout);
         if (!s->settings->replay)
                 print_basis(s);
@@ -691,8 +692,6 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         const char *warning = rc == 0 ? gpt_warning(&settings.plan.gpt) : NULL;
         if (warning)
                 fprintf(stderr, "ranvier simulate: warning: %s: %s\n", settings.plan.gpt.name, warning);
-        if (rc == 0)
-                launch_print(&settings.from, "simulate", stderr);
         if (rc == 0)
                 rc = simulate(&settings, command, err);
         framework_free(&settings.framework);

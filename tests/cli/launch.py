@@ -24,6 +24,8 @@ TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 TABLES, ALL = os.environ.get("RANVIER_TABLES"), os.environ.get("RANVIER_TABLES_ALL")
 TOOLS = ("megatron", "torchtitan", "deepspeed", "ranvier")
 OF_MEGATRON = ("nemo", "nemo-24.03", "megatron", "mlperf", "flagperf", "simumax", "megatron-2021")
+LIMIT_SECONDS = 1800
+TOO_LONG = "too many ranks to simulate here"
 H100 = ["--machine", "8xh100", "--ignore-memory"]
 # What DeepSpeed leaves to the training script, and its reader to the command line.
 ELSEWHERE = ("seq_len", "recompute", "pp", "tp", "cp", "cp_exchange", "ep", "etp", "dispatcher", "sequence_parallel", "tp_overlap",
@@ -72,7 +74,10 @@ def report_of(folder, arguments, **variables):
     path = os.path.join(folder, "report.json")
     if os.path.exists(path):
         os.remove(path)
-    status, out, err = ranvier.run(["simulate", *arguments, "--report", path], folder=folder, **variables)
+    try:
+        status, out, err = ranvier.run(["simulate", *arguments, "--report", path], folder=folder, timeout=LIMIT_SECONDS, **variables)
+    except subprocess.TimeoutExpired:
+        return None, TOO_LONG
     if status:
         return None, (err.strip().splitlines() or ["?"])[-1]
     with open(path) as file:
@@ -367,30 +372,42 @@ def check_tools(tap, folder):
     tap.ok(report, "a configuration of DeepSpeed is written", said)
     with open(os.path.join(folder, "a.yaml"), "w") as file:
         file.write(ACCELERATE)
-    check_tool(tap, folder, "torchtitan", "from torchtitan.config import ConfigManager\n"
-               "job = ConfigManager().parse_args(['--job.config_file', 't.toml'])\n"
+    check_tool(tap, folder, "torchtitan", TITAN_ALONE, "job = ConfigManager().parse_args(['--job.config_file', 't.toml'])\n"
                "p, t = job.parallelism, job.training\n"
                "assert (p.data_parallel_replicate_degree, p.data_parallel_shard_degree, p.tensor_parallel_degree) == (2, 4, 4), p\n"
                "assert (t.local_batch_size, t.global_batch_size, t.seq_len) == (2, 32, 8192) and job.activation_checkpoint.mode == 'full', t\n")
-    check_tool(tap, folder, "deepspeed", "from deepspeed.runtime.config import DeepSpeedConfig\n"
-               "c = DeepSpeedConfig('d.json', mpu=None)\n"
+    check_tool(tap, folder, "deepspeed", "import deepspeed.runtime.config as config\n",
+               "class Eight:\n"  # replicas, which its check of the batch counts
+               "    get_data_parallel_world_size = staticmethod(lambda: 8)\n"
+               "config.dist.get_rank = lambda: 0\n"
+               "c = config.DeepSpeedConfig('d.json', mpu=Eight)\n"
                "assert c.train_micro_batch_size_per_gpu == 2 and c.gradient_clipping == 1.0, c.__dict__\n"
                "assert c.zero_config.stage == 2 and c.zero_config.offload_optimizer.device == 'cpu', c.zero_config\n")
-    check_tool(tap, folder, "accelerate", "from accelerate.commands.config.config_args import load_config_from_file\n"
+    check_tool(tap, folder, "accelerate", "from accelerate.commands.config.config_args import load_config_from_file\n",
                "c = load_config_from_file('a.yaml')\n"
                "assert c.num_processes == 16 and c.fsdp_config['fsdp_sharding_strategy'] == 'HYBRID_SHARD', c\n")
 
 
-def check_tool(tap, folder, name, use):
+# torchtitan's package imports models, which want a newer PyTorch than Debian's; its parser of jobs does not.
+TITAN_ALONE = """import importlib.util, sys, types
+place = importlib.util.find_spec("torchtitan").submodule_search_locations[0]
+for name in ("torchtitan", "torchtitan.tools"):
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__path__ = [place + name[len("torchtitan"):].replace(".", "/")]
+from torchtitan.config.manager import ConfigManager
+"""
+
+
+def check_tool(tap, folder, name, imports, use):
     """With the tool's package, which `make test-launch` installs, its own parser takes the file."""
-    environment = dict(os.environ, WORLD_SIZE="8", RANK="0", LOCAL_RANK="0", DS_ACCELERATOR="cpu")
-    there = subprocess.run([sys.executable, "-c", use.splitlines()[0]], cwd=folder, env=environment, capture_output=True, text=True)
+    environment = dict(os.environ, WORLD_SIZE="8", RANK="0", LOCAL_RANK="0")
+    there = subprocess.run([sys.executable, "-c", imports], cwd=folder, env=environment, capture_output=True, text=True)
     if there.returncode:
         why = (there.stderr.strip().splitlines() or ["?"])[-1]
         tap.count += 1
         print(f"ok {tap.count} - {name}'s own parser # SKIP {why}: make test-launch installs what it can")
         return
-    done = subprocess.run([sys.executable, "-c", use], cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", imports + use], cwd=folder, env=environment, capture_output=True, text=True)
     tap.ok(done.returncode == 0, f"{name}'s own parser takes it", done.stderr)
 
 
@@ -410,8 +427,49 @@ def check_slurm(tap, folder):
            "a schedule that a tool has not is refused by name, and nothing is written", err)
 
 
+# ---- the document ----
+
+
+def lists():
+    """The lists of docs/launch.md, of the rows of the tools' tables."""
+    text = ""
+    for tool in ("Megatron-LM", "torchtitan", "DeepSpeed", "accelerate"):
+        name = tool.lower().replace("-lm", "")
+        with open(os.path.join(TREE, "runtime", "launch", name + ".c")) as file:
+            source = file.read()
+        for short, prefix in re.findall(r'#define (\w+) +"(.*)"', source):
+            source = source.replace(f'{{{short} "', f'{{"{prefix}')
+        rows = re.findall(r'^ *\{"([^"]+)",\s+(?:"([^"]+)"|NULL),\s+\.how = (ROW_\w+)(?:,\s+"([^"]*)")?', source, re.M)
+        text += f"\n### {tool}\n\n| there | here |\n|---|---|\n"
+        for key, flag, how, values in rows:
+            if flag and how not in ("ROW_MODEL", "ROW_OWN"):
+                pairs = " ".join(values.split()) if how == "ROW_CHOICE" else values.split()[0] if values else ""
+                text += f"| `{key}` | `--{flag}`{' ' + pairs if pairs and pairs != 'yes' else ''} |\n"
+            elif how == "ROW_OWN" and flag:
+                text += f"| `{key}` | [`--{flag}`] |\n"
+        for title, kind in (("The model, and what flags above follow from", "ROW_MODEL"), ("Only as it is built", "ROW_ONLY"), ("Not modelled", "ROW_UNMODELLED")):
+            keys = [key for key, flag, how, _ in rows if how == kind or (kind == "ROW_MODEL" and how == "ROW_OWN" and not flag)]
+            if keys:
+                text += f"\n{title}: {', '.join(f'`{key}`' for key in keys)}.\n"
+    return text
+
+
+def check_document(tap):
+    path = os.path.join(TREE, "docs", "launch.md")
+    with open(path) as file:
+        head, mark, tail = file.read().partition("## What is known of each tool\n")
+    first = tail.lstrip("\n").split("\n\n")[0]
+    if os.environ.get("GOLDEN"):
+        with open(path, "w") as file:
+            file.write(f"{head}{mark}\n{first.rstrip()}\n{lists()}")
+        with open(path) as file:
+            tail = file.read().partition(mark)[2]
+    tap.ok(tail == f"\n{first.rstrip()}\n{lists()}", "docs/launch.md lists what the tables have (GOLDEN=1 rewrites it)")
+
+
 def main():
     tap = ranvier.Tap()
+    check_document(tap)
     for check in (check_bash, check_kinds, check_tools, check_slurm):
         with tempfile.TemporaryDirectory() as folder:
             check(tap, folder)

@@ -25,8 +25,9 @@ static int wrong(const struct reader *r, const char *expected)
                 return rv_fail(r->err, RV_EINPUT, "%s:%d: the file ends, %s was expected (is it cut short?)",
                                r->path, r->line, expected);
         snprintf(found, sizeof found, "%.*s", length < 20 ? (int)length : 20, r->at);
-        return rv_fail(r->err, RV_EINPUT, "%s:%d: '%s' was found, %s was expected", r->path, r->line,
-                       length ? found : "the end of the line", expected);
+        return rv_fail(r->err, RV_EINPUT, "%s:%d: %s%s%s was found, %s was expected", r->path, r->line,
+                       length ? "'" : "", length ? found : "the end of the line", length ? "'" : "",
+                       expected);
 }
 
 static int unbuilt(const struct reader *r, const char *what)
@@ -220,7 +221,7 @@ static int read_pair(struct reader *r, toml_take *take, void *context)
 
 int toml_read(const char *path, const char *text, toml_take *take, void *context, struct rv_error_info *err)
 {
-        struct rv_error_info own;
+        struct rv_error_info own = {.code = RV_OK};
         struct reader r = {.path = path, .at = text, .line = 1, .err = err ? err : &own};
         int rc = 0;
         for (skip_lines(&r); rc == 0 && *r.at; skip_lines(&r))

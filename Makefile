@@ -141,7 +141,7 @@ LAUNCH_TOOLS := build/launch
 $(LAUNCH_TOOLS)/done:
 	/usr/bin/python3 -m venv --system-site-packages $(LAUNCH_TOOLS)
 	DS_BUILD_OPS=0 $(LAUNCH_TOOLS)/bin/pip install --quiet --no-build-isolation --no-deps 'deepspeed==0.9.5' 'accelerate==0.21.0' \
-		'torchtitan==0.2.0' pyyaml psutil packaging hjson py-cpuinfo 'pydantic<2' tqdm typing_extensions
+		'torchtitan==0.2.2' pyyaml psutil packaging hjson py-cpuinfo 'pydantic<2' tqdm typing_extensions
 	$(LAUNCH_TOOLS)/bin/pip install --quiet 'tyro<0.10'
 	@touch $@
 test-launch: all

@@ -173,10 +173,11 @@ const struct launch_tool launch_deepspeed = {
         .nothing = nothing,
         .ours_alone = "like without fusion logits bucket-params allreduce-buckets messages allreduce device "
                       "prefetch "
-                      "unit-layers expert-capacity p2p",
-        .elsewhere = "seq-len recompute pp dp tp cp cp-exchange ep etp dispatcher sequence-parallel "
-                     "tp-overlap split "
-                     "reshard-after-forward",
+                      "unit-layers p2p",
+        .elsewhere =
+                "seq-len recompute pp tp cp cp-exchange ep etp dispatcher expert-capacity sequence-parallel "
+                "tp-overlap split "
+                "reshard-after-forward",
         .read = read_plan,
         .write = write_plan,
         .print = print,

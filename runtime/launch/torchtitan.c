@@ -51,6 +51,8 @@ static const struct launch_row rows[] = {
         {"parallelism.expert_tensor_parallel_degree", "etp", .how = ROW_OWN},
         {"parallelism.expert_parallel_comm_backend", "dispatcher", .how = ROW_CHOICE,
          "standard=all-to-all deepep=deepep", "all-to-all"},
+        {"debug.moe_force_load_balance", "expert-capacity", .how = ROW_SWITCH, "1"},
+        {"training.debug_moe_force_load_balance", NULL, .how = ROW_OWN}, /* of version 0.2.0 */
         {"parallelism.enable_compiled_autograd", NULL, .how = ROW_UNMODELLED},
         {"activation_checkpoint.mode", "recompute", .how = ROW_OWN},
         {"activation_checkpoint.selective_ac_option", "recompute", .how = ROW_OWN},
@@ -208,7 +210,7 @@ static int read_recompute(struct launch *l, struct rv_error_info *err)
 static int read_rest(struct launch *l, struct rv_error_info *err)
 {
         static const char method[] = "parallelism.context_parallel_rotate_method",
-                          made[] = "model.converters";
+                          made[] = "model.converters", balanced[] = "training.debug_moe_force_load_balance";
         const char *how = launch_value(l, method), *converters = launch_value(l, made);
         const bool compiled = launch_is_on(l, "compile.enable") || launch_is_on(l, "training.compile");
         const bool ring = how && strcmp(how, "alltoall") == 0;
@@ -229,6 +231,8 @@ static int read_rest(struct launch *l, struct rv_error_info *err)
                                         ? launch_value(l, "parallelism.expert_tensor_parallel_degree")
                                         : "1",
                                 "parallelism.expert_tensor_parallel_degree", err);
+        if (rc == 0 && launch_is_on(l, balanced))
+                rc = launch_say(l, "expert-capacity", "1", balanced, err);
         if (rc || !converters || !*converters)
                 return rc;
         if (!strstr(converters, "float8"))
@@ -346,8 +350,8 @@ static void print_value(FILE *stream, const char *value)
 
 static int print(const struct launch_output *out, const char *path, struct rv_error_info *err)
 {
-        static const char *const tables[] = {"model", "training", "parallelism", "activation_checkpoint",
-                                             "compile"};
+        static const char *const tables[] = {"model",   "training", "parallelism", "activation_checkpoint",
+                                             "compile", "debug"};
         struct file_writer writer;
         int rc = file_writer_open(&writer, path, err);
         if (rc)
@@ -355,11 +359,14 @@ static int print(const struct launch_output *out, const char *path, struct rv_er
         fprintf(writer.stream, "# A plan of ranvier for torchtitan, on %d GPUs.\n", out->gpus);
         for (size_t table = 0; table < sizeof tables / sizeof *tables; table++) {
                 const size_t length = strlen(tables[table]);
-                fprintf(writer.stream, "\n[%s]\n", tables[table]);
+                bool begun = false;
                 for (int i = 0; i < out->count; i++) {
                         const char *key = out->items[i].key;
                         if (strncmp(key, tables[table], length) != 0 || key[length] != '.')
                                 continue;
+                        if (!begun)
+                                fprintf(writer.stream, "\n[%s]\n", tables[table]);
+                        begun = true;
                         fprintf(writer.stream, "%s = ", key + length + 1);
                         print_value(writer.stream, out->items[i].value);
                 }
@@ -374,7 +381,7 @@ const struct launch_tool launch_torchtitan = {
         .nothing = nothing,
         .ours_alone = "like without fusion logits bucket-params allreduce-buckets messages allreduce device "
                       "prefetch "
-                      "unit-layers expert-capacity",
+                      "unit-layers",
         .elsewhere = "",
         .read = read_plan,
         .write = write_plan,

@@ -665,6 +665,15 @@ static int simulate(struct settings *settings, const char *command, struct rv_er
         return rc;
 }
 
+/* Whether a trace has the durations, which no framework changes. */
+static bool replays(int argc, char *const *argv)
+{
+        for (int i = 1; i < argc; i++)
+                if (strncmp(argv[i], "--replay", strlen("--replay")) == 0)
+                        return true;
+        return false;
+}
+
 static int parse_and_simulate(int argc, char **argv, const char *command, struct rv_error_info *err)
 {
         const struct argp_child children[] = {{options_argp(), 0, NULL, 0}, {0}};
@@ -673,7 +682,7 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         const struct argp argp = {options, parse_option, "MODEL", documentation, children, NULL, NULL};
         struct settings settings = {.batches = 1, .replay_batch = -1};
         options_init(&settings.plan);
-        int rc = launch_open(&settings.from, argc, argv, true, &settings.plan, err);
+        int rc = launch_open(&settings.from, argc, argv, !replays(argc, argv), &settings.plan, err);
         settings.gpus = settings.from.gpus;
         if (rc == 0)
                 rc = command_line_parse(&argp, argc, argv, &settings, false, err);

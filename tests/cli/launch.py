@@ -27,9 +27,6 @@ OF_MEGATRON = ("nemo", "nemo-24.03", "megatron", "mlperf", "flagperf", "simumax"
 LIMIT_SECONDS = 1800
 TOO_LONG = "too many ranks to simulate here"
 H100 = ["--machine", "8xh100", "--ignore-memory"]
-# What DeepSpeed leaves to the training script, and its reader to the command line.
-ELSEWHERE = ("seq_len", "recompute", "pp", "tp", "cp", "cp_exchange", "ep", "etp", "dispatcher", "sequence_parallel", "tp_overlap",
-             "split", "reshard_after_forward", "micro_batches")
 # Of a prediction alone, or how this program's own operations are cut.
 OURS = ("like", "without", "fusion", "bucket_params", "allreduce_buckets", "logits", "messages", "allreduce")
 
@@ -103,9 +100,29 @@ def look_up(glossary, kind, text, row):
     return None
 
 
-def glossary_run(glossary, row):
+def model_of(entry, row, path):
+    """The preset, or a file of it with the layers, heads and positions that the row has."""
+    with open(os.path.join(TREE, "models", "presets", entry["preset"] + ".json")) as file:
+        model = json.load(file)
+    cut = re.search("cut to ([0-9]+)", row["model"] + " " + row["notes"], re.I)
+    length = int(re.match("[0-9]+", row["seq_len"])[0])
+    changes = {"num_hidden_layers": int(cut[1])} if cut else {}
+    if "kv_heads" in entry:
+        changes["num_key_value_heads"] = entry["kv_heads"]
+    if "dense_layers" in entry:
+        changes["first_k_dense_replace"] = entry["dense_layers"]
+    if length > model.get("max_position_embeddings", length):
+        changes["max_position_embeddings"] = length
+    if not changes:
+        return entry["preset"]
+    with open(path, "w") as file:
+        json.dump({**model, **changes, "name": os.path.basename(path)}, file)
+    return path
+
+
+def glossary_run(glossary, row, path):
     """The command line of a row in the words of others; None if it cannot be expressed."""
-    if not all(row[key] for key in ("tp", "pp", "dp", "gpus", "micro_batch", "global_batch", "seq_len")) or "CUT" in row["model"].upper() + row["notes"].upper():
+    if not all(row[key] for key in ("tp", "pp", "dp", "gpus", "micro_batch", "global_batch", "seq_len")):
         return None
     parts = [look_up(glossary, kind, row[column], row) for kind, column in
              (("models", "model"), ("gpus", "gpu"), ("frameworks", "source"), ("zero", "zero"), ("recompute", "recompute"), ("precision", "precision"))]
@@ -124,7 +141,7 @@ def glossary_run(glossary, row):
         plan += " --cp " + number("cp")
     if int(number("vp")) > 1:
         plan += " --schedule interleaved --virtual-stages " + number("vp")
-    return [model["preset"], "--profile", gpu["profile"], "--platform", gpu["platform"], "--like", framework["like"], "--gpus", number("gpus"),
+    return [model_of(model, row, path), "--profile", gpu["profile"], "--platform", gpu["platform"], "--like", framework["like"], "--gpus", number("gpus"),
             "--tp", number("tp"), "--pp", number("pp"), "--dp", number("dp"), "--micro-batch-size", number("micro_batch"), "--batch-size",
             number("global_batch"), "--seq-len", number("seq_len"), *plan.split(), "--ignore-memory"]
 
@@ -145,14 +162,14 @@ def read_rows(path):
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
-def published_runs():
+def published_runs(folder):
     runs = [sharded_run(row) for row in read_rows(os.path.join(TREE, "sim", "tables", "sharded.csv"))]
     stated = [f"sharded.csv:{i}" for i in range(len(runs))]
     if TABLES:
         with open(os.path.join(TREE, "sim", "tables", "glossary.json")) as file:
             glossary = json.load(file)
         for line, row in enumerate(read_rows(os.path.join(TABLES, "runs.csv")), 2):
-            run = glossary_run(glossary, row)
+            run = glossary_run(glossary, row, os.path.join(folder, f"line-{line}.json"))
             if run and int(run[run.index("--gpus") + 1]) <= 1024:
                 runs.append(run)
                 stated.append(f"runs.csv:{line}")
@@ -169,15 +186,15 @@ def there_and_back(run, tool):
         like = first["plan"].get("like")
         more = []
         if tool == "deepspeed":
-            more = [run[0], "--seq-len", first["plan"]["seq_len"], "--recompute", first["plan"]["recompute"]]
-            more += ["--reshard-after-forward", "off"] if first["plan"].get("reshard_after_forward") == "off" else []
+            left = re.search(r"^launch +DeepSpeed: .*; the training script says (.*)$", said, re.M)
+            more = [run[0], *(left[1].split() if left else [])]
         back, said = report_of(folder, ["--from", f"plan.{tool}", *machine, "--gpus", run[run.index("--gpus") + 1], "--ignore-memory", *more,
                                         *(["--like", like] if like else [])])
     if not back:
         return True, said
     one, other = effective(first["plan"]), effective(back["plan"])
-    if tool == "deepspeed":
-        one, other = ({key: value for key, value in p.items() if key not in ELSEWHERE + ("p2p", "order")} for p in (one, other))
+    if tool == "deepspeed":  # which has one way of messages
+        one, other = ({key: value for key, value in p.items() if key not in ("p2p", "order")} for p in (one, other))
     differ = {key: (one.get(key), other.get(key)) for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
     sizes = lambda model: {key: value for key, value in model.items() if key not in ("name", "max_position_embeddings", "rope_scaling", "model_type",
                                                                                      "sliding_window")}
@@ -191,8 +208,8 @@ def native_tool(run):
     return "megatron" if like in OF_MEGATRON else "torchtitan" if like.startswith("torchtitan") else "ranvier"
 
 
-def check_tables(tap):
-    runs = published_runs()
+def check_tables(tap, folder):
+    runs = published_runs(folder)
     pairs = [(name, run, tool) for name, run in runs for tool in (TOOLS if ALL else {native_tool(run), "ranvier"})]
     if not ALL:
         pairs = pairs[::3] if not ranvier.SANITIZED else pairs[::12]
@@ -473,7 +490,8 @@ def main():
     for check in (check_bash, check_kinds, check_tools, check_slurm):
         with tempfile.TemporaryDirectory() as folder:
             check(tap, folder)
-    check_tables(tap)
+    with tempfile.TemporaryDirectory() as folder:
+        check_tables(tap, folder)
     tap.end()
 
 

@@ -51,7 +51,9 @@ static const char *key_of(const struct traits *t, const char *key)
                 if (strcmp(key, gpt2_names[i][0]) == 0)
                         return gpt2_names[i][1];
         const bool rotated = strcmp(key, "partial_rotary_factor") != 0 || strcmp(t->family, "nemotron") == 0;
-        if (strcmp(t->family, "gpt2") == 0 || !rotated || (!t->latent && launch_lists(only_latent, key)) ||
+        const bool root = strcmp(key, "rms_norm_eps") != 0 || strcmp(t->norm, "RMSNorm") == 0;
+        if (strcmp(t->family, "gpt2") == 0 || !rotated || !root ||
+            (!t->latent && launch_lists(only_latent, key)) ||
             (t->latent && launch_lists("head_dim num_key_value_heads", key)) ||
             (!t->experts && launch_lists(only_experts, key)))
                 return NULL;
@@ -177,6 +179,8 @@ static json_t *describe(const struct launch *l, const struct traits *t, const st
         if (!json_object_get(config, "intermediate_size"))
                 json_object_set_new(config, "intermediate_size",
                                     json_integer(swiglu ? 4 * width * 2 / 3 / 64 * 64 : 4 * width));
+        if (!json_object_get(config, "rms_norm_eps")) /* Megatron-LM's default */
+                json_object_set_new(config, "rms_norm_eps", json_real(1e-5));
         if (!t->latent)
                 json_object_set_new(config, "num_key_value_heads",
                                     json_integer(launch_is_on(l, "--group-query-attention") ||

@@ -119,9 +119,6 @@ int launch_write_model(struct launch_output *, struct rv_error_info *err);
 int launch_put(struct launch_output *, const char *key, struct rv_error_info *err, const char *format, ...)
         __attribute__((format(printf, 4, 5)));
 
-/* Returns the value of a flag of the plan, as flag_write does. */
-char *launch_flag(const struct launch_output *, const char *flag, char text[FLAG_TEXT]);
-
 /* Whether `word` is one of `list`, which are between blanks. */
 bool launch_lists(const char *list, const char *word);
 

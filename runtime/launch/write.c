@@ -44,11 +44,6 @@ int launch_put(struct launch_output *out, const char *key, struct rv_error_info 
         return 0;
 }
 
-char *launch_flag(const struct launch_output *out, const char *flag, char text[FLAG_TEXT])
-{
-        return flag_write(flag_named(flag), out->options, text);
-}
-
 static bool matters(const struct flag *flag, const struct options *o)
 {
         return !flag->axis || !flag->axis->matters || flag->axis->matters(o);

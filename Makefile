@@ -29,6 +29,8 @@ MPI_LIBS   := $(shell mpicc --showme:link 2>/dev/null)
 BLAS_CFLAGS := $(shell pkg-config --cflags openblas 2>/dev/null)
 BLAS_LIBS  := $(or $(shell pkg-config --libs openblas 2>/dev/null),-lopenblas)
 GSL_LIBS   := -lgsl -lgslcblas
+# Plans of other tools (--from) may be in YAML.
+LAUNCH_LIBS := -lyaml
 # The simulator prices kernels by tables, whose interpolation is GSL's.
 SIMGRID_LIBS := -lsimgrid -lstdc++ $(GSL_LIBS)
 
@@ -37,6 +39,7 @@ base     := $(wildcard runtime/base/*.c)
 models   := $(wildcard models/*.c models/*/*.c)
 core     := $(wildcard runtime/sched/*.c runtime/sched/policies/*.c)
 engine   := $(wildcard runtime/plan/*.c runtime/engine/*.c runtime/report/*.c)
+launch   := $(wildcard runtime/launch/*.c)
 device   := $(wildcard runtime/device/*.c runtime/device/cpu/*.c)
 net      := $(wildcard runtime/net/*.c)
 nn       := $(wildcard runtime/nn/*.c runtime/optim/*.c runtime/data/*.c runtime/checkpoint/*.c)
@@ -50,7 +53,7 @@ paper    := $(filter-out tests/paper/plans.c,$(wildcard tests/paper/*.c))
 # make prints a short line a file; make V=1 all that it runs.
 say      = $(if $(V),,@printf '  %-6s%s\n' $(1) $(2);)
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cpp,$(BUILD)/obj/%.o,$(1)))
-ROOMS    := base models core engine device net nn real sim profile fit calibrate plot paper
+ROOMS    := base models core engine launch device net nn real sim profile fit calibrate plot paper
 lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
 
 include runtime/device/cpu/variants.mk
@@ -79,7 +82,7 @@ $(BUILD)/obj/%.o: %.cpp
 $(BUILD)/obj/runtime/net/%.o: EXTRA = $(MPI_CFLAGS)
 # These are linked into the CUDA device too.
 $(BUILD)/obj/models/%.o $(BUILD)/obj/runtime/base/%.o: EXTRA = -fPIC $(LTO)
-$(call obj,$(core) $(engine) $(sim) $(profile) sim/main.c): EXTRA = $(LTO)
+$(call obj,$(core) $(engine) $(launch) $(sim) $(profile) sim/main.c): EXTRA = $(LTO)
 $(BUILD)/bin/ranvier-sim: LTO_LINK = $(if $(LTO),-O3 -flto=2)
 $(BUILD)/obj/runtime/device/host.o: EXTRA = -fPIC
 # sqrt need not set errno and comparisons need not trap (loops with them stay scalar otherwise), a x + b may be fused.
@@ -90,12 +93,12 @@ DEVICE_LIBS = $(BLAS_LIBS) -ldl
 LINK = $(if $(V),,@)mkdir -p $(@D); $(if $(V),,printf '  %-6s%s\n' link $@;) $(CC) $(LDFLAGS_ALL) -Wl,-Map=$(BUILD)/obj/$(@F).map -o $@ $(filter %.o %.a,$^)
 $(BUILD)/bin/ranvier: $(call obj,runtime/ranvier.c) $(call lib,models base)
 	$(LINK) -ljansson
-$(BUILD)/bin/ranvier-train: $(call obj,runtime/real/train.c) $(call lib,real nn net device engine core models base)
-	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) -ljansson -lm
+$(BUILD)/bin/ranvier-train: $(call obj,runtime/real/train.c) $(call lib,real nn net device launch engine core models base)
+	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(LAUNCH_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-sample: $(call obj,runtime/real/sample.c) $(call lib,real nn device engine core models base)
 	$(LINK) $(DEVICE_LIBS) -ljansson -lm
-$(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim engine core profile models base)
-	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
+$(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim launch engine core profile models base)
+	$(LINK) $(SIMGRID_LIBS) $(LAUNCH_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
                 $(call lib,calibrate fit profile nn net device engine core models base)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lm
@@ -133,6 +136,19 @@ test-transformers: all
 	@tests/deps.sh transformers
 	@$(MAKE) --no-print-directory $(TRANSFORMERS)/done || echo "transformers could not be installed" >&2
 	@PYTHONPATH=$$(echo $(TRANSFORMERS)/lib/python3*/site-packages) RANVIER_BIN=$(abspath $(BUILD)/bin) tests/run.sh tests/cli/transformers.py
+
+# Plans for other tools, by the parsers of these: PyPI's packages of them (some 10 MB) go into build/launch.
+LAUNCH_TOOLS := build/launch
+$(LAUNCH_TOOLS)/done:
+	/usr/bin/python3 -m venv --system-site-packages $(LAUNCH_TOOLS)
+	DS_BUILD_OPS=0 $(LAUNCH_TOOLS)/bin/pip install --quiet --no-build-isolation --no-deps 'deepspeed==0.9.5' 'accelerate==0.21.0' \
+		'torchtitan==0.2.2' pyyaml psutil packaging hjson py-cpuinfo 'pydantic<2' tqdm typing_extensions
+	$(LAUNCH_TOOLS)/bin/pip install --quiet 'tyro<0.10'
+	@touch $@
+test-launch: all
+	@tests/deps.sh transformers
+	@$(MAKE) --no-print-directory $(LAUNCH_TOOLS)/done || echo "the tools could not be installed" >&2
+	@PYTHONPATH=$$(echo $(LAUNCH_TOOLS)/lib/python3*/site-packages) RANVIER_BIN=$(abspath $(BUILD)/bin) tests/run.sh tests/cli/launch.py
 
 lint:
 	@tests/deps.sh lint
@@ -242,4 +258,4 @@ include docs/packaging/packaging.mk
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu clean
+.PHONY: fit-published profiles all demo test test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu clean

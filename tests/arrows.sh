@@ -20,6 +20,7 @@ BEGIN {
         may["runtime/plan"] = "models runtime/base runtime/sched runtime/plan"
         may["runtime/engine"] = "models runtime/base runtime/sched runtime/plan runtime/engine"
         may["runtime/report"] = "models runtime/base runtime/sched runtime/plan runtime/report"
+        may["runtime/launch"] = "models runtime/base runtime/sched runtime/plan runtime/launch"
         may["runtime/device"] = "models runtime/base runtime/device"
         processor = "models runtime/base runtime/device runtime/device/cpu runtime/device/cpu/kernels runtime/device/cpu/mixed"
         may["runtime/device/cpu"] = may["runtime/device/cpu/kernels"] = may["runtime/device/cpu/mixed"] = processor
@@ -30,16 +31,16 @@ BEGIN {
         may["runtime/checkpoint"] = "models runtime/base runtime/checkpoint"
         may["runtime/nn"] = "models runtime/base runtime/device runtime/data runtime/nn"
         may["runtime/optim"] = "models runtime/base runtime/device runtime/nn runtime/optim"
-        may["runtime/real"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report runtime/device runtime/net runtime/data" \
+        may["runtime/real"] = "models runtime/base runtime/sched runtime/plan runtime/launch runtime/engine runtime/report runtime/device runtime/net runtime/data" \
                 " runtime/checkpoint runtime/nn runtime/optim runtime/real"
         may["runtime"] = may["runtime/manual"] = "runtime/base runtime/manual"
         may["runtime/doctor"] = "runtime/base runtime/doctor"
         below = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report calibrate/profile/profile.h"
         may["sim/platform"] = below " sim/platform"
         may["sim/collective"] = below " sim/platform sim/collective"
-        may["sim/world"] = below " sim/platform sim/collective sim/world"
-        may["sim/library"] = below " sim/platform sim/collective sim/world sim/library"
-        may["sim/search"] = below " sim/platform sim/collective sim/world sim/search"
+        may["sim/world"] = below " runtime/launch sim/platform sim/collective sim/world"
+        may["sim/library"] = below " runtime/launch sim/platform sim/collective sim/world sim/library"
+        may["sim/search"] = below " runtime/launch sim/platform sim/collective sim/world sim/search"
         may["sim/evidence"] = below " sim/platform sim/collective sim/world sim/search sim/evidence"
         may["sim"] = "sim/world sim/search sim/evidence"
         may["calibrate/profile"] = "models runtime/base runtime/sched runtime/plan runtime/engine calibrate/profile"

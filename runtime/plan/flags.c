@@ -82,12 +82,27 @@ static int parse_value(const struct flag *flag, struct options *o, const char *t
         return parse_int(option, text, flag->min, flag->max, place(flag, o), err);
 }
 
-int flag_parse(const struct flag *flag, struct options *o, const char *text, struct rv_error_info *err)
+static uint64_t bit_of(const struct flag *flag)
 {
         int count;
+        return UINT64_C(1) << (flag - flags_all(&count));
+}
+
+bool flag_is_given(const struct flag *flag, const struct options *o)
+{
+        return o->given & bit_of(flag);
+}
+
+void flag_give(const struct flag *flag, struct options *o)
+{
+        o->given |= bit_of(flag);
+}
+
+int flag_parse(const struct flag *flag, struct options *o, const char *text, struct rv_error_info *err)
+{
         const int rc = parse_value(flag, o, text, err);
         if (rc == 0)
-                o->given |= UINT64_C(1) << (flag - flags_all(&count));
+                flag_give(flag, o);
         return rc;
 }
 

@@ -119,6 +119,9 @@ int flag_parse(const struct flag *, struct options *, const char *text, struct r
 /* Says which words the value may be, or, of a list of a sweep (`list`), each of its values. Returns false if
  * no certain words are right. */
 bool flag_words(const struct flag *, bool list, struct option_words *words);
+/* Whether a flag was given (options->given); and marks it as given with the value that it has. */
+bool flag_is_given(const struct flag *, const struct options *);
+void flag_give(const struct flag *, struct options *);
 
 /* Writes the value of a flag as the command line takes it, or "yes" or "no" for a switch. Returns `text`. */
 enum { FLAG_TEXT = 64 };

@@ -309,7 +309,8 @@ int options_resolve(struct options *o, int ranks, struct rv_error_info *err)
                         "MODEL is missing: the name of a preset (such as tiny) or the path of a config.json");
         int rc = flags_check(o, err);
         if (rc == 0)
-                rc = gpt_load(&o->gpt, o->model, err);
+                rc = o->described ? gpt_from_json(&o->gpt, o->model, o->described, err)
+                                  : gpt_load(&o->gpt, o->model, err);
         return rc ? rc : settle(o, ranks, err);
 }
 

@@ -98,6 +98,10 @@ struct options {
         /* Auto counts as direct until options_choose_routes has settled it. */
         enum route messages, allreduce;
         const char *report, *trace; /* files to write; NULL: none */
+        /* --from (runtime/launch), and the model that its file describes, which is the caller's: then `model`
+         * is the name of that file. NULL: none. */
+        const char *from;
+        const json_t *described;
         /* Of a prediction: the framework that it is like, and what of that is left out; NULL: as written.
          * And, once framework_take has read it, the framework itself, which is the caller's. */
         const char *like, *without;

@@ -571,6 +571,10 @@ static const struct flag flags[] = {
          .scope = FLAG_OF_ONE, AT(STORE_INT, seq_len), FROM(1, LARGEST_BATCH),
          .help = "Tokens of a sequence (default: the model's n_positions)",
          .sweep = SWEEP_FIXED},
+        {.name = "from", .argument = "FILE", .scope = FLAG_OF_ONE, AT(STORE_TEXT, from), .report = REPORT_NEVER,
+         .help = "Take the plan, and the model, from what another tool is started with: a launch script of Megatron-LM, a "
+                 "configuration of DeepSpeed (JSON), torchtitan (TOML) or accelerate (YAML), a config.json, or a line of "
+                 "ranvier; flags that are given here take the place of what it says (docs/launch.md)"},
         {.name = "report", .argument = "FILE", .scope = FLAG_OF_ONE, AT(STORE_TEXT, report),
          .report = REPORT_NEVER,
          .help = "Write the result: as JSON, for ranvier compare and plot, or, if FILE ends in .md, as Markdown"},

@@ -8,6 +8,7 @@
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/weight_files.h"
 #include "runtime/device/device.h"
+#include "runtime/launch/launch.h"
 #include "runtime/report/report.h"
 #include "runtime/plan/grid.h"
 
@@ -366,6 +367,7 @@ void train_options_free(struct train_settings *s)
 {
         free(s->product_algorithms);
         s->product_algorithms = NULL;
+        launch_close(&s->from);
 }
 
 int train_options_parse(struct train_settings *s, int argc, char **argv, const struct net *net,
@@ -389,10 +391,16 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
         options_init(&s->plan);
         children[0].argp = options_argp();
         settings_options(option_rows, train_options, 2);
-        int rc = command_line_parse(&argp, argc, argv, s, quiet, err);
+        int rc = launch_open(&s->from, argc, argv, false, &s->plan, err);
+        if (rc == 0)
+                rc = command_line_parse(&argp, argc, argv, s, quiet, err);
+        if (rc == 0)
+                rc = launch_settle(&s->from, &s->plan, net->ranks, err);
         if (rc)
                 return rc;
         rc = resolve(s, net, err);
+        if (rc == 0 && !quiet)
+                launch_print(&s->from, "train", stderr);
         return rc || quiet ? rc : check_outputs(s, err); /* the outputs are rank 0's */
 }
 

@@ -11,12 +11,14 @@
 #include "runtime/data/data.h"
 #include "runtime/real/driver_real.h"
 #include "runtime/real/load.h"
+#include "runtime/launch/launch.h"
 #include "runtime/plan/options.h"
 #include "runtime/engine/phases.h"
 
 /* The options of `ranvier train`, as train_options_parse completes them. */
 struct train_settings {
         struct options plan;
+        struct launch from; /* what the file of --from says, which the plan points into; the settings' own */
         /* Files: the tokens that are read; the initial weights (weight_files.h), or NULL for random ones; and
          * the CSV log and the checkpoint that rank 0 writes, which may be NULL. */
         const char *data, *init, *log, *checkpoint;

@@ -311,6 +311,9 @@ static int parse_more(struct measured *m, const struct table_row *row, struct op
         if (own.model)
                 return rv_fail(err, RV_EINPUT, "plan: '%.64s' is no flag; the model is in columns",
                                own.model);
+        if (own.from)
+                return rv_fail(err, RV_EINPUT, "plan '%.64s' names a file of a plan; flags were expected",
+                               row->plan);
         if (any_size(own.sizes) || own.micro_batch_size || own.seq_len || own.batch_size)
                 return rv_fail(err, RV_EINPUT,
                                "plan '%.64s' says what a column says: pp, dp, tp, batch, micro_batch or seq",

@@ -8,6 +8,7 @@
 
 #include "runtime/base/file.h"
 #include "runtime/base/number.h"
+#include "runtime/launch/launch.h"
 #include "runtime/plan/framework.h"
 #include "runtime/plan/grid.h"
 #include "sim/world/interval.h"
@@ -33,6 +34,8 @@ struct settings {
         bool fits_only, ignore_memory, no_graphs;
         enum fold fold;
         struct framework framework; /* of plan.like */
+        struct launch from;         /* what the file of --from says */
+        const char *launch;
 };
 
 /* What the command works with; each part is freed by forget(). */
@@ -98,6 +101,9 @@ static const struct setting option_rows[] = {
                  "is asked for; on, or an error says why not; off"},
         {SETTING_PATH, "platform-xml", .argument = "FILE", AT(platform_xml),
          .help = "Write the platform as SimGrid XML"},
+        {SETTING_PATH, "launch", .argument = "TOOL=FILE,...", AT(launch),
+         .help = "Write the plan as another tool takes it: megatron (a script of bash), torchtitan (TOML), deepspeed (JSON), "
+                 "ranvier (a line of mpirun), and with one of these slurm, a job that starts it (docs/launch.md)"},
         {SETTING_PATH, "replay", .argument = "TRACE", AT(replay),
          .help = "Take every duration from the trace of a real run instead of --profile and --platform, and check that "
                  "the same decisions follow. The plan is to be the run's: --device and --fusion too, which memory is "
@@ -138,7 +144,8 @@ static int check_files(const struct settings *s, struct rv_error_info *err)
                 {"--platform", s->platform, false},       {"--replay", s->replay, false},
                 {"--report", s->plan.report, true},       {"--trace", s->plan.trace, true},
                 {"--platform-xml", s->platform_xml, true}};
-        return file_check_uses(uses, sizeof uses / sizeof *uses, err);
+        const int rc = s->launch ? launch_check(s->launch, err) : 0;
+        return rc ? rc : file_check_uses(uses, sizeof uses / sizeof *uses, err);
 }
 
 /* A trace has its own durations: what would say others is refused rather than passed over. */
@@ -574,6 +581,8 @@ static json_t *extra_json(const struct simulation *s)
                             json_pack("{s:s, s:s, s:s}", "name", platform->name, "path", platform->path,
                                       "source", platform->source));
         json_object_set_new(extra, "notes", notes);
+        if (s->settings->from.tool)
+                json_object_set_new(extra, "from", launch_json(&s->settings->from));
         if (s->settings->plan.framework)
                 json_object_set_new(extra, "framework", framework_json(&s->settings->plan));
         return extra;
@@ -620,11 +629,16 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
         report.days_wanted = report_days_wanted(&s->settings->plan.gpt, s->settings->tokens);
         if (!s->settings->replay)
                 find_interval(s, &report);
+        launch_print(&s->settings->from, "simulate", stderr);
         report_print(&report, stdout);
         if (!s->settings->replay)
                 print_basis(s);
         print_notes(s);
-        rc = o->report ? report_write(&report, o->report, err) : 0;
+        if (s->settings->launch)
+                rc = launch_write(o, s->settings->gpus, s->machine.platform.gpus_per_node,
+                                  s->settings->launch, stdout, err);
+        if (rc == 0 && o->report)
+                rc = report_write(&report, o->report, err);
         json_decref(extra);
         return rc;
 }
@@ -651,6 +665,15 @@ static int simulate(struct settings *settings, const char *command, struct rv_er
         return rc;
 }
 
+/* Whether a trace has the durations, which no framework changes. */
+static bool replays(int argc, char *const *argv)
+{
+        for (int i = 1; i < argc; i++)
+                if (strncmp(argv[i], "--replay", strlen("--replay")) == 0)
+                        return true;
+        return false;
+}
+
 static int parse_and_simulate(int argc, char **argv, const char *command, struct rv_error_info *err)
 {
         const struct argp_child children[] = {{options_argp(), 0, NULL, 0}, {0}};
@@ -659,9 +682,14 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         const struct argp argp = {options, parse_option, "MODEL", documentation, children, NULL, NULL};
         struct settings settings = {.batches = 1, .replay_batch = -1};
         options_init(&settings.plan);
-        int rc = command_line_parse(&argp, argc, argv, &settings, false, err);
+        int rc = launch_open(&settings.from, argc, argv, !replays(argc, argv), &settings.plan, err);
+        settings.gpus = settings.from.gpus;
+        if (rc == 0)
+                rc = command_line_parse(&argp, argc, argv, &settings, false, err);
         if (rc == 0)
                 rc = take_machine(&settings, err);
+        if (rc == 0)
+                rc = launch_settle(&settings.from, &settings.plan, settings.gpus, err);
         if (rc == 0)
                 rc = check_settings(&settings, err);
         if (rc == 0)
@@ -676,6 +704,7 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         if (rc == 0)
                 rc = simulate(&settings, command, err);
         framework_free(&settings.framework);
+        launch_close(&settings.from);
         return rc;
 }
 

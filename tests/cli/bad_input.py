@@ -329,6 +329,38 @@ CASES = [
     too_large(simulate("a plan that does not fit", "--gpus 1 --pp 1", model="gpt-12b")),
     simulate("--offload with fp32", "--offload"),
     simulate("a precision of another name", "--precision int8"),
+    simulate("a plan of another tool that does not exist", "--from missing.sh"),
+    simulate("no name of one", "--from="),
+    simulate("an empty one", "--from empty.json"),
+    simulate("what is no text", "--from magic.bin"),
+    simulate("a text without a launch in it", "--from text.txt"),
+    simulate("a script with a variable that has no value", "--from launch_unset.sh"),
+    simulate("a script with a flag that is not known", "--from launch_unknown.sh"),
+    simulate("a script with a number that is none", "--from launch_number.sh"),
+    simulate("a script that recomputes layers together", "--from launch_recompute.sh"),
+    simulate("a script whose experts are gathered", "--from launch_experts.sh"),
+    case("simulate: a script of a model of no family", "simulate --from launch_family.sh --machine h100"),
+    case("simulate: a script that does not say its vocabulary", "simulate --from launch_vocabulary.sh --machine h100"),
+    case("simulate: a script whose heads do not divide its width", "simulate --from launch_heads.sh --machine h100"),
+    case("simulate: a script whose sizes do not divide its GPUs", "simulate --from launch_gpus.sh --machine h100"),
+    simulate("a TOML of another tool", "--from launch_other.toml"),
+    simulate("a TOML cut short", "--from launch_truncated.toml"),
+    simulate("a TOML with a key twice", "--from launch_twice.toml"),
+    simulate("a TOML with a date", "--from launch_date.toml"),
+    case("simulate: a job of a model that is not here", "simulate --from launch_flavor.toml --machine h100 --gpus 8"),
+    simulate("a job with a key that is not known", "--from launch_key.toml"),
+    simulate("a JSON of no kind", "--from launch_other.json"),
+    simulate("a JSON cut short", "--from launch_truncated.json"),
+    case("simulate: a configuration that names no model", "simulate --from launch_zero.json --machine 8xh100"),
+    simulate("a configuration that offloads to disks", "--from launch_nvme.json"),
+    simulate("a YAML of no kind", "--from launch_other.yaml"),
+    simulate("a YAML that is none", "--from launch_malformed.yaml"),
+    simulate("a tool to launch that does not exist", "--launch nemo=run.sh"),
+    simulate("a tool to launch without a file", "--launch megatron"),
+    simulate("a tool to launch twice", "--launch megatron=a.sh,megatron=b.sh"),
+    simulate("a job of Slurm that starts nothing", "--launch slurm=job.sh"),
+    simulate("two tools in one file", "--launch megatron=a.sh,ranvier=a.sh"),
+    simulate("a launch in a folder that does not exist", "--launch megatron=missing/a.sh"),
     simulate("products in fp8, which the profile has not", "--precision fp8 --profile h100-published --platform dgx-h100"),
     simulate("fused kernels that the profile has not", "--fusion on"),
     simulate("a device that the profile is not of", "--device cpu"),
@@ -602,6 +634,35 @@ def write_models(folder):
     write(folder, "empty.json", "")
 
 
+def write_launches(folder):
+    """What other tools are started with, with something wrong in each."""
+    sizes = "--hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8"
+    script = "#!/bin/bash\nARGS=(\n    %s\n    --vocab-size 256\n)\ntorchrun --nproc_per_node 8 pretrain_gpt.py \"${ARGS[@]}\" --bf16\n"
+    for name, flags in {
+            "unset": f"--num-layers $LAYERS {sizes}", "unknown": f"--num-layers 4 {sizes}\n    --hidden-layers-of-glass 3",
+            "number": f"--num-layers 4 {sizes}\n    --tensor-model-parallel-size two",
+            "recompute": f"--num-layers 4 {sizes} --recompute-granularity full --recompute-method uniform --recompute-num-layers 2",
+            "experts": f"--num-layers 4 {sizes} --num-experts 8 --expert-model-parallel-size 8", "family": f"--num-layers 4 {sizes} --swiglu",
+            "heads": f"--num-layers 4 {sizes} --num-attention-heads 7", "gpus": f"--num-layers 4 {sizes} --pipeline-model-parallel-size 3"}.items():
+        write(folder, f"launch_{name}.sh", script % flags)
+    write(folder, "launch_vocabulary.sh", (script % f"--num-layers 4 {sizes}").replace("    --vocab-size 256\n", ""))
+    job = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n'
+    write(folder, "launch_other.toml", '[project]\nname = "a package"\n')
+    write(folder, "launch_truncated.toml", job[:21])
+    write(folder, "launch_twice.toml", job + "seq_len = 8192\n")
+    write(folder, "launch_date.toml", job + "begun = 2024-12-01\n")
+    write(folder, "launch_flavor.toml", job.replace("8B", "9B"))
+    write(folder, "launch_key.toml", job + "[parallelism]\ntensor_parallel_degrees = 2\n")
+    write(folder, "launch_other.json", json.dumps({"scripts": {"start": "node ."}}))
+    zero = {"train_batch_size": 16, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}
+    write(folder, "launch_nvme.json", json.dumps(zero, indent=1))
+    write(folder, "launch_truncated.json", json.dumps(zero, indent=1)[:60])
+    del zero["zero_optimization"]["offload_optimizer"]
+    write(folder, "launch_zero.json", json.dumps(zero, indent=1))
+    write(folder, "launch_other.yaml", "services:\n  web: {}\n")
+    write(folder, "launch_malformed.yaml", "distributed_type: FSDP\nfsdp_config: [1, 2\n")
+
+
 def write_data(folder):
     text.write(os.path.join(folder, "text.txt"))
     write(folder, "text.svg", "step")
@@ -833,6 +894,7 @@ def write_inputs(folder):
     os.mkdir(os.path.join(folder, "folder"))
     os.mkdir(os.path.join(folder, "temporary"))
     write_models(folder)
+    write_launches(folder)
     write_data(folder)
     write_tables(folder)
     write_profiles(folder)

@@ -9,6 +9,7 @@
 #include "runtime/base/setting.h"
 #include "runtime/report/report.h"
 #include "sim/search/search.h"
+#include "sim/world/paper_batch.h"
 
 #include <math.h>
 #include <signal.h>
@@ -31,6 +32,13 @@ static const char documentation[] =
 
 struct settings {
         struct ask ask;
+        /* Of --from: what the file says, the plan that it is, the framework of that, and why it is none, "".
+         */
+        const char *from, *launch;
+        struct launch file;
+        struct options own;
+        struct framework own_framework;
+        char own_failure[sizeof((struct rv_error_info *)0)->sentence];
         double batch_tokens, days, price; /* 0: not given */
         int64_t memory;                   /* likewise */
         const char *report;
@@ -51,6 +59,9 @@ static int parse_memory(void *at, const char *option, const char *text, struct r
 /* clang-format off */
 static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The question:"},
+        {SETTING_PATH, "from", .argument = "FILE", AT(from),
+         .help = "Take model, batch, GPUs and precision from what another tool is started with, as simulate does, and compare "
+                 "the plan that it says with the best (docs/launch.md)"},
         {SETTING_TOKENS, "batch-tokens", .argument = "T", AT(batch_tokens),
          .help = "Tokens of one batch, such as 4M (default 4M; --batch-size says it in sequences)"},
         {SETTING_REAL, "days", .argument = "D", AT(days), .low = 1e-3, .high = 1e6,
@@ -62,6 +73,9 @@ static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The answer:"},
         {SETTING_SET, "json", AT(json), .help = "Print the answer as JSON"},
         {SETTING_PATH, "report", .argument = "FILE", AT(report), .help = "Write the answer as JSON, too"},
+        {SETTING_TEXT, "launch", .argument = "TOOL=FILE,...", AT(launch),
+         .help = "Write the best plan as another tool takes it, as simulate does: megatron, torchtitan, deepspeed, ranvier, "
+                 "and slurm (docs/launch.md)"},
         {.help = NULL},
 };
 /* clang-format on */
@@ -195,24 +209,91 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
         const struct file_use uses[] = {{"MODEL", ask->model, false},
                                         {"--profile", ask->profile, false},
                                         {"--platform", ask->platform, false},
+                                        {"--from", s->from, false},
                                         {"--report", s->report, true}};
-        return file_check_uses(uses, sizeof uses / sizeof *uses, err);
+        const int rc = s->launch ? launch_check(s->launch, err) : 0;
+        return rc ? rc : file_check_uses(uses, sizeof uses / sizeof *uses, err);
+}
+
+/* ---- a file of another tool ---- */
+
+/* What the file says of all plans: whatever a search does not choose, and the command line did not say. */
+static int take_words(struct settings *s, struct rv_error_info *err)
+{
+        int count, rc = 0;
+        const struct flag *flags = flags_all(&count);
+        for (int i = 0; rc == 0 && i < s->file.word_count; i++) {
+                const struct launch_word *word = &s->file.words[i];
+                if (word->flag->sweep == SWEEP_FIXED && !s->ask.fixed[word->flag - flags])
+                        rc = ask_fix(&s->ask, word->flag->name, word->text, err);
+        }
+        return rc;
+}
+
+/* The file's plan as it is; what keeps it from being predicted is no error of the question. */
+static void resolve_own(struct settings *s)
+{
+        const int gpus = s->ask.space.gpus.values[0];
+        struct rv_error_info why;
+        int rc = framework_take(&s->own_framework, &s->own, &why);
+        if (rc == 0)
+                rc = machine_choose_precision(s->ask.profile, &s->own, &why);
+        if (rc == 0)
+                rc = options_resolve(&s->own, gpus, &why);
+        if (rc)
+                snprintf(s->own_failure, sizeof s->own_failure, "%s", why.sentence);
+}
+
+/* What Megatron-LM is started with, it can be started with again: so the plans are those that it has. */
+static int take_file(struct settings *s, json_t *assumed, struct rv_error_info *err)
+{
+        struct ask *ask = &s->ask;
+        if (!s->file.tool)
+                return 0;
+        if (ask->model)
+                s->own.model = ask->model;
+        int rc = launch_settle(&s->file, &s->own, ask->space.gpus.values[0], err);
+        if (rc == 0)
+                rc = take_words(s, err);
+        if (rc == 0 && !ask->model) {
+                ask->model = s->own.model;
+                ask->space.base.described = s->own.described;
+        }
+        if (rc == 0 && !ask->space.base.batch_size && s->batch_tokens == 0 && s->own.batch_size) {
+                snprintf(s->batch_text, sizeof s->batch_text, "%lld", (long long)s->own.batch_size);
+                rc = ask_fix(ask, "batch-size", s->batch_text, err);
+        }
+        if (rc == 0 && !ask->plans && s->own.like && strcmp(s->own.like, "megatron") == 0) {
+                ask->plans = "megatron";
+                assume(assumed, "plans that Megatron-LM has (--plans)");
+        }
+        if (rc == 0)
+                resolve_own(s);
+        return rc;
+}
+
+static int load_model(struct ask *ask, struct rv_error_info *err)
+{
+        struct options *base = &ask->space.base;
+        if (!ask->model)
+                return rv_fail(err, RV_EINPUT,
+                               "MODEL is missing: a preset's name, such as llama3-70b, or a config.json");
+        return base->described ? gpt_from_json(&base->gpt, ask->model, base->described, err)
+                               : gpt_load(&base->gpt, ask->model, err);
 }
 
 static int settle(struct settings *s, json_t *assumed, struct rv_error_info *err)
 {
         struct ask *ask = &s->ask;
-        struct options *base = &ask->space.base;
         struct machine machine;
         char text[NUMBER_TEXT];
+        int rc = take_file(s, assumed, err);
         if (!ask->plans)
                 ask->plans = "all";
         if (ask->space.micro_batch_sizes.count == 0)
                 ask->space.micro_batch_sizes = (struct int_list){{1, 2, 4, 8, 16, 32, 64}, 7};
-        int rc = ask->model
-                         ? gpt_load(&base->gpt, ask->model, err) /* which the batch follows from */
-                         : rv_fail(err, RV_EINPUT,
-                                   "MODEL is missing: a preset's name, such as llama3-70b, or a config.json");
+        if (rc == 0)
+                rc = load_model(ask, err); /* which the batch follows from */
         if (rc == 0)
                 rc = settle_batch(s, assumed, err);
         snprintf(s->memory_text, sizeof s->memory_text, "%lldB", (long long)s->memory);
@@ -256,6 +337,9 @@ struct search {
         struct jobs jobs;
         struct progress progress;
         int begin; /* of the jobs under way */
+        /* The plan of --from, and why it is not simulated, "". */
+        struct candidate own;
+        char own_failure[sizeof((struct rv_error_info *)0)->sentence];
 };
 
 static bool show_weighing(void *context, double share)
@@ -327,6 +411,37 @@ static int simulate_best(struct search *s, int processes, struct rv_error_info *
         if (!next || is_simulated(&s->jobs, next))
                 return 0;
         rc = jobs_add(&s->jobs, &next, 1, err);
+        return rc ? rc : run_jobs(s, processes, err);
+}
+
+/* The plan of --from as it is. */
+static int simulate_own(struct search *s, int processes, struct rv_error_info *err)
+{
+        const struct settings *given = s->settings;
+        const struct machine *m = &s->groups.machines[0];
+        const struct candidate *own = &s->own;
+        struct options *o = &s->own.options;
+        struct capacity_need need;
+        struct rv_error_info why;
+        if (!given->file.tool || interrupted)
+                return 0;
+        snprintf(s->own_failure, sizeof s->own_failure, "%s", given->own_failure);
+        if (s->own_failure[0])
+                return 0;
+        s->own = (struct candidate){given->own, m, -1, NAN};
+        int rc = machine_settle(m, o, &why);
+        if (rc == 0) {
+                machine_choose_logits(m, o);
+                const struct capacity capacity = machine_capacity(m, o);
+                rc = capacity_check(o, &capacity, &need, &why);
+        }
+        if (rc) {
+                snprintf(s->own_failure, sizeof s->own_failure, "%.*s", (int)strcspn(why.sentence, ":"),
+                         why.sentence);
+                return 0;
+        }
+        s->own.paper_seconds = paper_batch_seconds(m, o);
+        rc = jobs_add(&s->jobs, &own, 1, err);
         return rc ? rc : run_jobs(s, processes, err);
 }
 
@@ -402,6 +517,10 @@ static int show(const struct settings *s, const struct plan_answer *answer, stru
                 putchar('\n');
         if (rc == 0 && !s->json)
                 plan_print(answer, stdout);
+        const struct candidate *best = answer->answer.best->candidate;
+        if (rc == 0 && s->launch)
+                rc = launch_write(&best->options, best->machine->gpus, best->machine->platform.gpus_per_node,
+                                  s->launch, s->json ? NULL : stdout, err);
         if (rc == 0 && s->report)
                 rc = file_write_json(s->report, json, err);
         json_decref(json);
@@ -443,6 +562,16 @@ static int plan(const struct settings *settings, const json_t *assumed, const ch
         if (rc == 0)
                 rc = simulate_best(&s, processes, err);
         if (rc == 0)
+                rc = simulate_own(&s, processes, err);
+        if (settings->file.tool) {
+                answer.file = &settings->file;
+                answer.own_failure = s.own_failure;
+                for (int i = 0; i < s.jobs.count; i++)
+                        if (s.jobs.list[i].candidate == &s.own &&
+                            s.jobs.list[i].outcome.state == OUTCOME_DONE)
+                                answer.own = &s.jobs.list[i];
+        }
+        if (rc == 0)
                 rc = answer_find(&answer.answer, &s.groups, &s.jobs, processes, err);
         if (rc == 0)
                 rc = check_best(&answer, err);
@@ -468,8 +597,13 @@ int plan_main(int argc, char **argv)
         char *command = command_line_text(argv[0], argc, argv);
         json_t *assumed = json_array();
         ask_init(&s.ask);
-        int rc = command && assumed ? command_line_parse(&argp, argc, argv, &s, false, &err)
+        options_init(&s.own);
+        int rc = command && assumed ? launch_open(&s.file, argc, argv, true, &s.own, &err)
                                     : rv_fail(&err, RV_ESYSTEM, "no memory for the command line");
+        if (rc == 0)
+                rc = command_line_parse(&argp, argc, argv, &s, false, &err);
+        if (rc == 0 && !s.ask.space.gpus.count && s.file.gpus)
+                s.ask.space.gpus = (struct int_list){{s.file.gpus}, 1};
         if (rc == 0)
                 rc = check_settings(&s, &err);
         if (rc == 0)
@@ -481,6 +615,8 @@ int plan_main(int argc, char **argv)
                 rc = plan(&s, assumed, command, &err);
         }
         ask_free(&s.ask);
+        framework_free(&s.own_framework);
+        launch_close(&s.file);
         json_decref(assumed);
         free(command);
         return command_line_end("plan", rc, &err);

@@ -3,6 +3,7 @@
 #ifndef RANVIER_SIM_SEARCH_PLAN_H
 #define RANVIER_SIM_SEARCH_PLAN_H
 
+#include "runtime/launch/launch.h"
 #include "sim/search/answer.h"
 #include "sim/search/ask.h"
 
@@ -38,6 +39,11 @@ struct plan_answer {
         const struct jobs *jobs;
         struct plan_search search;
         struct plan_enough enough;
+        /* Of --from: the file, its own plan as it was simulated, or NULL, and why it was not, "". NULL: no
+         * file. */
+        const struct launch *file;
+        const struct job *own;
+        const char *own_failure;
         struct answer answer;
 };
 

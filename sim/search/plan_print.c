@@ -248,6 +248,26 @@ static void print_second(const struct plan_answer *a, FILE *out)
         putc('\n', out);
 }
 
+/* The plan that the file says, beside the best. */
+static void print_own(const struct plan_answer *a, FILE *out)
+{
+        char seconds[NUMBER_TEXT], bytes[NUMBER_TEXT];
+        if (!a->file)
+                return;
+        fprintf(out, "\nthe plan of %s", a->file->path);
+        if (!a->own) {
+                fprintf(out, " was not simulated: %s\n",
+                        a->own_failure[0] ? a->own_failure : "it was interrupted");
+                return;
+        }
+        fputs("  ", out);
+        print_flags(&a->own->candidate->options, out);
+        fprintf(out, "\n  a batch      %s; memory %s a GPU; the best plan has %.1f %% more throughput\n",
+                number_seconds(seconds, a->own->outcome.figures.median),
+                number_bytes(bytes, (double)a->own->outcome.figures.device_peak_bytes),
+                100 * (a->own->outcome.figures.median / a->answer.best->outcome.figures.median - 1));
+}
+
 static void print_changes(const struct plan_answer *a, FILE *out)
 {
         int shown = 0;
@@ -308,6 +328,7 @@ void plan_print(const struct plan_answer *a, FILE *out)
 {
         print_question(a, out);
         print_best(a, out);
+        print_own(a, out);
         print_second(a, out);
         print_changes(a, out);
         print_basis(a, out);
@@ -429,6 +450,10 @@ json_t *plan_json(const struct plan_answer *a)
         json_object_set_new(json, "second", a->answer.second ? job_json(a, a->answer.second) : json_null());
         json_object_set_new(json, "second_wins", wins_json(a));
         json_object_set_new(json, "changes", changes_json(a));
+        if (a->file) {
+                json_object_set_new(json, "from", launch_json(a->file));
+                json_object_set_new(json, "own", a->own ? job_json(a, a->own) : json_string(a->own_failure));
+        }
         if (a->days_wanted > 0)
                 json_object_set_new(json, "days_wanted", json_real(a->days_wanted));
         if (a->enough.gpus)

@@ -389,51 +389,79 @@ const struct workload *workloads_get(struct workloads *table, const struct gpt *
         for (int i = 0; i < table->count; i++)
                 if (same_work(&table->at[i]->work, work) && table->at[i]->shards == shards)
                         return table->at[i];
-        struct workload **at = realloc(table->at, (size_t)(table->count + 1) * sizeof(struct workload *));
-        if (!at)
+        struct workload **at = &table->at[table->next];
+        if (!*at)
+                *at = malloc(sizeof **at);
+        if (!*at)
                 return NULL;
-        table->at = at;
-        at[table->count] = malloc(sizeof *at[0]);
-        if (!at[table->count])
-                return NULL;
-        workload_init(at[table->count], gpt, work, shards);
-        return at[table->count++];
+        workload_init(*at, gpt, work, shards);
+        table->count = max_int(table->count, table->next + 1);
+        table->next = (table->next + 1) % WORKLOADS;
+        return *at;
 }
 
 void workloads_free(struct workloads *table)
 {
         for (int i = 0; i < table->count; i++)
                 free(table->at[i]);
-        free(table->at);
         *table = (struct workloads){0};
 }
 
-/* What a thread asked for lately: a search asks for the bytes of a few hundred programs thousands of times.
- */
+/* Which of `count` places is that of a workload's bytes: what plans of a search differ in. */
+static int place_of(const struct work *w, int shards, int count)
+{
+        const unsigned values[] = {(unsigned)w->micro_batch_size,
+                                   (unsigned)w->seq_len,
+                                   (unsigned)w->recompute,
+                                   (unsigned)shards,
+                                   w->sequence_parallel,
+                                   (unsigned)work_expert_ranks(w),
+                                   (unsigned)work_context_ranks(w),
+                                   w->cp_gathers,
+                                   (unsigned)work_shards_x(w),
+                                   (unsigned)work_shards_z(w),
+                                   w->wide_gradients,
+                                   (unsigned)w->logits_bytes};
+        unsigned hash = 2166136261u; /* FNV-1a, by numbers */
+        for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+                hash = (hash ^ values[i]) * 16777619u;
+        return (int)((hash >> 8) % (unsigned)count);
+}
+
+/* What was derived of a workload. */
+struct remembered {
+        struct work work;
+        int shards, model; /* 0: nothing yet */
+        bool has_bytes, has_flops;
+        struct workload_bytes bytes;
+        double block_flops, dense_flops;
+};
+
+/* What a thread asked for lately, of one model: a search asks the same of some thousand programs a hundred
+ * thousand times. */
+static struct remembered *remember(const struct gpt *gpt, const struct work *work, int shards)
+{
+        enum { REMEMBERED = 2048 };
+        static _Thread_local struct gpt model;
+        static _Thread_local int models; /* that were asked for */
+        static _Thread_local struct remembered memo[REMEMBERED];
+        struct remembered *at = &memo[place_of(work, shards, REMEMBERED)];
+        if (models == 0 || !gpt_same(&model, gpt)) {
+                model = *gpt;
+                models++;
+        }
+        if (at->model != models || at->shards != shards || !same_work(&at->work, work))
+                *at = (struct remembered){.work = *work, .shards = shards, .model = models};
+        return at;
+}
+
 struct workload_bytes workload_bytes(const struct gpt *gpt, const struct work *work, int shards)
 {
-        enum { REMEMBERED = 128 };
-        static _Thread_local struct {
-                struct gpt gpt;
-                struct work work;
-                int shards; /* 0: nothing yet */
-                struct workload_bytes bytes;
-        } memo[REMEMBERED];
-        static _Thread_local int last;
-        for (int i = 0; i < REMEMBERED; i++) {
-                const int at = (last + i) % REMEMBERED;
-                if (memo[at].shards == shards && same_work(&memo[at].work, work) &&
-                    gpt_same(&memo[at].gpt, gpt)) {
-                        last = at;
-                        return memo[at].bytes;
-                }
-        }
-        last = (last + REMEMBERED - 1) % REMEMBERED; /* before the last one: the oldest */
-        memo[last].gpt = *gpt;
-        memo[last].work = *work;
-        memo[last].shards = shards;
-        memo[last].bytes = derive_bytes(gpt, work, shards);
-        return memo[last].bytes;
+        struct remembered *at = remember(gpt, work, shards);
+        if (!at->has_bytes)
+                at->bytes = derive_bytes(gpt, work, shards);
+        at->has_bytes = true;
+        return at->bytes;
 }
 
 /* ---- lists of kernels ---- */
@@ -672,8 +700,13 @@ int workload_balanced(const struct gpt *gpt, const struct work *work, int stages
         whole.sequence_parallel = false;
         const double tokens = (double)work->micro_batch_size * work->seq_len;
         const double head = 6 * tokens * gpt->n_embd * gpt->vocab_size;
-        const double block = block_flops(gpt, LAYER_BLOCK, &whole);
-        const double dense = gpt->n_dense ? block_flops(gpt, LAYER_DENSE, &whole) - block : 0; /* more */
+        struct remembered *at = remember(gpt, &whole, 1);
+        if (!at->has_flops) {
+                at->block_flops = block_flops(gpt, LAYER_BLOCK, &whole);
+                at->dense_flops = gpt->n_dense ? block_flops(gpt, LAYER_DENSE, &whole) : at->block_flops;
+                at->has_flops = true;
+        }
+        const double block = at->block_flops, dense = at->dense_flops - block; /* more */
         const int max = gpt->n_layer - (stages - 1);
         int best = max;
         double min = INFINITY;

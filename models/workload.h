@@ -100,14 +100,16 @@ struct workload_bytes workload_bytes(const struct gpt *gpt, const struct work *w
 
 /* ---- the workloads of many plans ---- */
 
-/* A table of workloads of one model, for callers that price many plans of it. Zeros are an empty table. One
- * thread at a time may use it. */
+/* A table of the workloads of one model that were asked for lately, for callers that price many plans of it.
+ * Zeros are an empty table. One thread at a time may use it. A workload is large, so the table keeps few. */
+enum { WORKLOADS = 128 };
 struct workloads {
-        struct workload **at;
-        int count;
+        struct workload *at[WORKLOADS]; /* [count] */
+        int count, next;                /* the one that is replaced next */
 };
-/* Returns the workload of `work` and `shards`, deriving it the first time. It stays the table's. NULL: there
- * is no memory. All calls with one table must be of the same model. */
+/* Returns the workload of `work` and `shards`, deriving it if the table has it not. It stays the table's,
+ * which may replace it at the next call. NULL: there is no memory. All calls with one table must be of the
+ * same model. */
 const struct workload *workloads_get(struct workloads *, const struct gpt *gpt, const struct work *work,
                                      int shards);
 /* Frees all workloads, and leaves an empty table. */

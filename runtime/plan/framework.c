@@ -566,7 +566,8 @@ static int leave_all_out(struct framework *f, const char *without, struct rv_err
 
 int framework_load(struct framework *f, const char *name, const char *without, struct rv_error_info *err)
 {
-        *f = (struct framework){.eager_term = -1, .broadcast_term = -1};
+        static _Thread_local int64_t loaded;
+        *f = (struct framework){.number = ++loaded, .eager_term = -1, .broadcast_term = -1};
         int rc = open_document(f, name, err);
         if (rc == 0)
                 rc = take_base(f, 0, err);
@@ -865,23 +866,72 @@ static struct beside beside_of(const struct framework *f, const struct kernel *k
         return beside;
 }
 
-/* What a forward has beside, or a backward; zeros where there is no memory to tell. */
-static struct beside beside_pass(const struct options *o, const struct stage *stage, bool backward)
+/* Zeros where there is no memory to tell. */
+static struct beside derive_beside(const struct options *o, const struct stage *stage,
+                                   const struct work *work, bool backward)
 {
-        const struct work work = options_work(o);
         struct beside beside = {0};
-        const int count = backward ? workload_backward(&o->gpt, stage, &work, NULL)
-                                   : workload_forward(&o->gpt, stage, &work, false, NULL);
+        const int count = backward ? workload_backward(&o->gpt, stage, work, NULL)
+                                   : workload_forward(&o->gpt, stage, work, false, NULL);
         struct kernel *kernels = malloc(((size_t)count + 1) * sizeof *kernels);
         if (!kernels)
                 return beside;
         if (backward)
-                workload_backward(&o->gpt, stage, &work, kernels);
+                workload_backward(&o->gpt, stage, work, kernels);
         else
-                workload_forward(&o->gpt, stage, &work, false, kernels);
+                workload_forward(&o->gpt, stage, work, false, kernels);
         beside = beside_of(o->framework, kernels, count);
         free(kernels);
         return beside;
+}
+
+/* All that it follows from, beside the model. What lies between members may differ between equal ones, which
+ * are then derived twice. */
+struct beside_key {
+        int64_t framework; /* its number */
+        struct stage stage;
+        struct work work;
+        bool backward;
+};
+
+static unsigned hash_of(const struct beside_key *key)
+{
+        const unsigned char *bytes = (const unsigned char *)key;
+        unsigned hash = 2166136261u; /* FNV-1a */
+        for (size_t i = 0; i < sizeof *key; i++)
+                hash = (hash ^ bytes[i]) * 16777619u;
+        return hash;
+}
+
+/* What a forward has beside, or a backward. Each thread remembers what it derived lately, of one model: a
+ * search asks the same of many plans. */
+static struct beside beside_pass(const struct options *o, const struct stage *stage, bool backward)
+{
+        enum { REMEMBERED = 512 };
+        static _Thread_local struct gpt model;
+        static _Thread_local int models; /* that were asked for */
+        static _Thread_local struct {
+                struct beside_key key;
+                int model; /* 0: nothing yet */
+                struct beside beside;
+        } memo[REMEMBERED];
+        struct beside_key key;
+        memset(&key, 0, sizeof key);
+        key.framework = o->framework->number;
+        key.stage = *stage;
+        key.work = options_work(o);
+        key.backward = backward;
+        const unsigned at = hash_of(&key) % REMEMBERED;
+        if (models == 0 || !gpt_same(&model, &o->gpt)) {
+                model = o->gpt;
+                models++;
+        }
+        if (memo[at].model != models || memcmp(&memo[at].key, &key, sizeof key) != 0) {
+                memcpy(&memo[at].key, &key, sizeof key);
+                memo[at].model = models;
+                memo[at].beside = derive_beside(o, stage, &key.work, backward);
+        }
+        return memo[at].beside;
 }
 
 static bool keeps_memory(const struct framework *f)

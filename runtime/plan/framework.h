@@ -67,6 +67,7 @@ enum framework_value {
 struct framework {
         char name[64], path[1024];
         json_t *document; /* the file, for its texts; owned */
+        int64_t number;   /* which of all that this thread has loaded: no two have the same */
         struct framework_term {
                 const char *name; /* of the document */
                 bool left_out;

@@ -26,10 +26,11 @@ import text
 
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 COMMANDS = ("", "calibrate", "train", "simulate", "compare", "plot", "sample", "sweep", "validate", "price", "frameworks",
-            "machines", "doctor")  # in the order of use
+            "machines", "doctor", "plan")  # in the order of use
 ALONE = ("ranvier validate",)
 CHANGED = [
     # pattern, replacement, reason
+    (r"plan llama3-70b --gpus 64", "plan llama3-8b --gpus 8", "a search of fewer plans"),
     (r"--steps \d{2,}", "--steps 4", "the same training, of fewer steps"),
     (r"(?<=train )gpt2-124m(?! --device cuda)", "small.json", "124 million parameters take a minute to train"),
     (r"demo,gpt2-124m", "demo,small.json --quick", "124 million parameters take minutes to measure"),

@@ -25,3 +25,5 @@ $(BUILD)/tests/worlds: $(call obj,tests/bench/worlds.c tests/paper/plans.c) $(ca
 $(BUILD)/tests/worlds $(BUILD)/tests/ranking: LTO_LINK = $(if $(LTO),-O3 -flto=2)
 $(BUILD)/tests/ranking: $(call obj,tests/bench/ranking.c) $(call lib,sim engine core profile models base)
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
+bench-plan: all
+	python3 tests/bench/random_plans.py $(BUILD)/bin/ranvier

@@ -44,7 +44,7 @@ real     := $(filter-out runtime/real/train.c runtime/real/sample.c,$(wildcard r
 sim      := $(wildcard sim/*/*.c sim/*/*.cpp)
 profile  := $(addprefix calibrate/profile/,profile.c model.c surface.c surface_file.c tables.c)
 fit      := $(addprefix calibrate/profile/,fit.c robust.c surface_fit.c)
-calibrate := $(filter-out calibrate/measure.c,$(wildcard calibrate/*.c))
+calibrate := $(filter-out calibrate/measure.c,$(wildcard calibrate/*.c calibrate/trace/*.c))
 plot     := $(filter-out plots/main.c,$(wildcard plots/*.c))
 paper    := $(filter-out tests/paper/plans.c,$(wildcard tests/paper/*.c))
 # make prints a short line a file; make V=1 all that it runs.
@@ -98,7 +98,7 @@ $(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim engine core prof
 	$(LINK) $(SIMGRID_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
                 $(call lib,calibrate fit profile nn net device engine core models base)
-	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lm
+	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lz -lm
 $(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core models base)
 	$(LINK) -ljansson -lm
 

@@ -1,0 +1,31 @@
+/* A profile from traced steps: points of the kernels that the steps have (layers.h), and a model of every
+ * other kernel of a transformer, by what each part of the time grows with (share.h). */
+#ifndef RANVIER_CALIBRATE_TRACE_LEARN_H
+#define RANVIER_CALIBRATE_TRACE_LEARN_H
+
+#include "calibrate/profile/profile.h"
+#include "calibrate/trace/share.h"
+
+/* What steps took, added up. Zeros are none; learn_free frees what it owns. */
+struct learned {
+        const struct layers *layers;
+        struct shared_step *steps;
+        int count;
+};
+
+/* Adds a step, whose kernels it then owns. */
+void learn_add(struct learned *learned, const struct shared_step *step);
+void learn_free(struct learned *learned);
+
+/* Makes the load of a profile, for a device of `processors` multiprocessors (0: a CPU). Points are means
+ * without the tails over all steps. Models of products are fitted to all products of the trace together;
+ * `products` becomes how well. The caller frees the load (profile_load_free). */
+struct profile_load learn_load(const struct learned *learned, int processors, struct fit_quality *products);
+
+/* Returns the fastest product of the trace, in floating-point operations a second. */
+double learn_peak(const struct learned *learned);
+
+/* What is in no kernel's points: the median seconds of a step. */
+double learn_other(const struct learned *learned);
+
+#endif

@@ -36,12 +36,31 @@ void learn_free(struct learned *learned)
 
 /* ---- points ---- */
 
+/* Mean seconds of a step's kernels that do the same as kernel `index`, the first of them; 0: it is not. */
+static double mean_of_same(const struct layers *layers, const struct shared_step *step, int index)
+{
+        const struct kernel *kernel = &layers->kernels[index];
+        double sum = 0;
+        int count = 0;
+        for (int i = 0; i < layers->count; i++) {
+                if (!kernel_same(&layers->kernels[i], kernel))
+                        continue;
+                if (i < index)
+                        return 0;
+                sum += share_seconds(&step->kernels[i]);
+                count++;
+        }
+        return fmax(sum / count / step->micro_batches, NOTHING);
+}
+
+/* One sample a step: what interrupts one of many equal kernels is in the step's time too. */
 static void add_step(struct samples *samples, const struct layers *layers, const struct shared_step *step)
 {
-        for (int i = 0; i < layers->count; i++)
-                samples_add_kernel(samples, &layers->kernels[i],
-                                   fmax(share_seconds(&step->kernels[i]) / step->micro_batches, NOTHING),
-                                   false);
+        for (int i = 0; i < layers->count; i++) {
+                const double seconds = mean_of_same(layers, step, i);
+                if (seconds > 0)
+                        samples_add_kernel(samples, &layers->kernels[i], seconds, false);
+        }
         samples_add_kernel(samples, &layers->update, fmax(step->optimizer, NOTHING), false);
         samples_add_kernel(samples, &layers->norm, fmax(step->norm, NOTHING), false);
         samples_end_round(samples);
@@ -74,21 +93,25 @@ static double host_of(const struct shared_step *step)
 
 /* ---- parts ---- */
 
-/* Medians over the steps of what each kernel of the layers took. */
-static struct share *usual_shares(const struct learned *learned)
+/* Means over the steps of what each kernel of the layers took. Not medians: where something else takes the
+ * processor now and then, short operators mostly escape it and long ones never do, so that their medians would
+ * tell of different machines. */
+static struct share *mean_shares(const struct learned *learned)
 {
         const int count = learned->layers->count;
-        struct share *usual = resized(NULL, (size_t)count, sizeof *usual);
-        double *values = resized(NULL, (size_t)learned->count, sizeof *values);
-        for (int i = 0; i < count; i++)
-                for (size_t part = 0; part < sizeof *usual / sizeof(double); part++) {
-                        for (int step = 0; step < learned->count; step++)
-                                values[step] = ((double *)&learned->steps[step].kernels[i])[part] /
-                                               learned->steps[step].micro_batches;
-                        ((double *)&usual[i])[part] = quantile(values, learned->count, 0.5);
+        struct share *means = resized(NULL, (size_t)count, sizeof *means);
+        memset(means, 0, (size_t)count * sizeof *means);
+        for (int step = 0; step < learned->count; step++) {
+                const struct shared_step *shared = &learned->steps[step];
+                const double part = 1.0 / (shared->micro_batches * learned->count);
+                for (int i = 0; i < count; i++) {
+                        means[i].product += part * shared->kernels[i].product;
+                        means[i].quadratic += part * shared->kernels[i].quadratic;
+                        means[i].linear += part * shared->kernels[i].linear;
+                        means[i].constant += part * shared->kernels[i].constant;
                 }
-        free(values);
-        return usual;
+        }
+        return means;
 }
 
 /* All kernels of a kind together, or all that stand for others. */
@@ -183,7 +206,7 @@ static void set_models(const struct learned *learned, const struct kernel_model 
         const struct layers *layers = learned->layers;
         struct kernel_model *models = load->models[layers->kernels[0].dtype];
         struct total totals[KERNEL_KINDS] = {0}, moving = {0};
-        struct share *shares = usual_shares(learned);
+        struct share *shares = mean_shares(learned);
         for (int i = 0; i < layers->count; i++) {
                 const struct kernel *kernel = &layers->kernels[i];
                 add_kernel(&totals[kernel->kind], kernel, &shares[i]);
@@ -224,7 +247,7 @@ struct profile_load learn_load(const struct learned *learned, int processors, st
         }
         struct profile_load load = samples_load(&samples, processors);
         samples_free(&samples);
-        struct share *shares = usual_shares(learned);
+        struct share *shares = mean_shares(learned);
         struct kernel_point *points = product_points(learned, shares, &count);
         const struct kernel_model product = fit_kernels(
                 points, count, KERNEL_MATMUL, (enum dtype)learned->layers->kernels[0].dtype, processors);
@@ -241,7 +264,7 @@ double learn_peak(const struct learned *learned)
 {
         int count;
         double peak = 0;
-        struct share *shares = usual_shares(learned);
+        struct share *shares = mean_shares(learned);
         struct kernel_point *points = product_points(learned, shares, &count);
         for (int i = 0; i < count; i++)
                 peak = fmax(peak, kernel_flops(&points[i].kernel) / points[i].seconds);

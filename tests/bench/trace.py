@@ -220,8 +220,8 @@ def evaluate(family, arguments, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=4, help="of each shape in a round")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=2, help="of each shape in a round")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--families", default="gpt2,llama")
     parser.add_argument("--out")

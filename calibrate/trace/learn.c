@@ -94,8 +94,8 @@ static double host_of(const struct shared_step *step)
 /* ---- parts ---- */
 
 /* Means over the steps of what each kernel of the layers took. Not medians: where something else takes the
- * processor now and then, short operators mostly escape it and long ones never do, so that their medians would
- * tell of different machines. */
+ * processor now and then, short operators mostly escape it and long ones never do, so that their medians
+ * would tell of different machines. */
 static struct share *mean_shares(const struct learned *learned)
 {
         const int count = learned->layers->count;
@@ -271,4 +271,42 @@ double learn_peak(const struct learned *learned)
         free(points);
         free(shares);
         return peak;
+}
+
+/* ---- what is printed ---- */
+
+static void print_total(const char *name, const struct total *total, double all)
+{
+        const double seconds = share_seconds(&total->share), percent = seconds > 0 ? 100 / seconds : 0;
+        char number[NUMBER_TEXT];
+        printf("  %-31s %6d %13s %5.1f %%  %5.1f %% %5.1f %% %5.1f %% %5.1f %%\n", name, total->count,
+               number_seconds(number, seconds), 100 * seconds / all, percent * total->share.product,
+               percent * total->share.quadratic, percent * total->share.linear,
+               percent * total->share.constant);
+}
+
+void learn_print(const struct learned *learned, const struct fit_quality *products)
+{
+        const struct layers *layers = learned->layers;
+        struct total totals[KERNEL_KINDS] = {0}, all = {0};
+        struct share *shares = mean_shares(learned);
+        for (int i = 0; i < layers->count; i++) {
+                add_kernel(&totals[layers->kernels[i].kind], &layers->kernels[i], &shares[i]);
+                add_kernel(&all, &layers->kernels[i], &shares[i]);
+        }
+        free(shares);
+        printf("\n%-33s %6s %13s %7s  %s\n", "a micro-batch, as our kernels", "", "", "",
+               "of which grows with");
+        printf("  %-31s %6s %13s %7s  %7s %7s %7s %7s\n", "kernel", "number", "time", "share", "flops",
+               "pairs", "tokens", "nothing");
+        for (int kind = 0; kind < KERNEL_KINDS; kind++)
+                if (totals[kind].count)
+                        print_total(kernel_name((enum kernel_kind)kind), &totals[kind],
+                                    share_seconds(&all.share));
+        print_total("all", &all, share_seconds(&all.share));
+        printf("\nproducts of %d shapes by one model: residuals %.1f %% in the median, %.1f %% at worst; "
+               "each "
+               "shape by the others %.1f %%, %.1f %%\n",
+               products->points, 100 * products->median_error, 100 * products->worst_error,
+               100 * products->left_out_median_error, 100 * products->left_out_worst_error);
 }

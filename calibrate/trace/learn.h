@@ -28,4 +28,7 @@ double learn_peak(const struct learned *learned);
 /* What is in no kernel's points: the median seconds of a step. */
 double learn_other(const struct learned *learned);
 
+/* Prints what the kernels of a micro-batch take, by kind, and what of that grows with what (share.h). */
+void learn_print(const struct learned *learned, const struct fit_quality *products);
+
 #endif

@@ -240,6 +240,9 @@ static void begin_forward(struct sharing *s, const struct step_operator *of)
         s->columns = 0;
         s->host_begin = of->start;
         s->shared->micro_batches++;
+        if (!s->steps->trace->on_gpu)
+                s->shared->other += 1e-6 * fmax(0, of->start - s->now);
+        s->now = fmax(s->now, of->start);
 }
 
 static int not_all(const struct sharing *s)

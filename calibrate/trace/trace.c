@@ -1,6 +1,5 @@
 #include "calibrate/trace/trace.h"
 
-#include "calibrate/fits.h"
 #include "calibrate/machine.h"
 #include "calibrate/trace/found.h"
 #include "calibrate/trace/learn.h"
@@ -142,8 +141,7 @@ static int write_profile(struct session *s, struct rv_error_info *err)
         snprintf(profile.source, sizeof profile.source,
                  "a trace by PyTorch's profiler: %d step%s of %.60s; peak: the fastest of its products",
                  s->learned.count, rv_plural(s->learned.count), request->gpt->name);
-        printf("\n");
-        fits_print(&profile.loads[0], stdout);
+        learn_print(&s->learned, &products);
         const int rc = profile_save(&profile, request->out, err);
         profile_free(&profile);
         return rc;

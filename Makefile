@@ -159,6 +159,11 @@ bench-prediction-company: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/company.py
 bench-prediction-llama: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite llama
+# A trace of PyTorch's as a calibration; TORCH: a Python whose PyTorch has Kineto, as PyPI's has and Debian's has not.
+TORCH ?= python3
+bench-trace: all
+	mkdir -p bench
+	RANVIER_BIN=$(abspath $(BUILD)/bin) $(TORCH) tests/bench/trace.py --out bench/trace.json $(TRACE_FLAGS)
 # All that predictions were held against, its tables in docs/validation.md and its figure: make evidence TABLES=FOLDER LOCAL=build/bench
 evidence: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/evidence.py $(if $(TABLES),--tables $(TABLES)) $(if $(LOCAL),--local $(LOCAL))
@@ -251,4 +256,4 @@ uninstall:
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu install uninstall clean
+.PHONY: fit-published profiles all demo test test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-gpu evidence gpu-package test-gpu install uninstall clean

@@ -164,10 +164,12 @@ static int run(struct session *s, struct rv_error_info *err)
                 return rc;
         json_t *found = found_json(&s->steps);
         found_print(found, stdout);
-        if (s->request->found)
+        if (s->request->out)
+                rc = make_profile(s, err);
+        if (rc == RV_OK && s->request->found)
                 rc = file_write_json(s->request->found, found, err);
         json_decref(found);
-        return rc == RV_OK && s->request->out ? make_profile(s, err) : rc;
+        return rc;
 }
 
 int trace_run(const struct trace_request *request, struct rv_error_info *err)

@@ -13,4 +13,4 @@ $(BUILD)/tests/test_family: $(call obj,tests/unit/test_family.c) $(call lib,cali
 	$(TEST_LINK)
 $(BUILD)/tests/test_kineto: $(call obj,tests/unit/test_kineto.c) $(call lib,calibrate fit profile engine core models base)
 	$(TEST_LINK) -lz
-SCRIPT_TESTS += tests/cli/calibrate.sh
+SCRIPT_TESTS += tests/cli/calibrate.sh tests/cli/trace.py

@@ -34,6 +34,26 @@ void learn_free(struct learned *learned)
         *learned = (struct learned){0};
 }
 
+int learn_leave_out(struct learned *learned)
+{
+        enum { FEW = 4 };
+        static const double QUARTER = 0.25, LONGER = 1.05;
+        double *seconds = resized(NULL, (size_t)learned->count + 1, sizeof *seconds);
+        int kept = 0;
+        const int count = learned->count;
+        for (int i = 0; i < count; i++)
+                seconds[i] = learned->steps[i].seconds;
+        const double longest = count < FEW ? INFINITY : LONGER * quantile(seconds, count, QUARTER);
+        free(seconds);
+        for (int i = 0; i < count; i++)
+                if (learned->steps[i].seconds <= longest)
+                        learned->steps[kept++] = learned->steps[i];
+                else
+                        free(learned->steps[i].kernels);
+        learned->count = kept;
+        return count - kept;
+}
+
 /* ---- points ---- */
 
 /* Mean seconds of a step's kernels that do the same as kernel `index`, the first of them; 0: it is not. */

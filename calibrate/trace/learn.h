@@ -17,6 +17,10 @@ struct learned {
 void learn_add(struct learned *learned, const struct shared_step *step);
 void learn_free(struct learned *learned);
 
+/* Leaves out steps that took over a twentieth longer than the quarter that took least: something else was
+ * running beside them. Of less than four steps all are kept. Returns how many were left out. */
+int learn_leave_out(struct learned *learned);
+
 /* Makes the load of a profile, for a device of `processors` multiprocessors (0: a CPU). Points are means
  * without the tails over all steps. Models of products are fitted to all products of the trace together;
  * `products` becomes how well. The caller frees the load (profile_load_free). */

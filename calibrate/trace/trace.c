@@ -154,7 +154,14 @@ static int make_profile(struct session *s, struct rv_error_info *err)
                 rc = find_layers(s, err);
         if (rc == RV_OK)
                 rc = share_steps(s, err);
-        return rc == RV_OK ? write_profile(s, err) : rc;
+        if (rc != RV_OK)
+                return rc;
+        const int left_out = learn_leave_out(&s->learned);
+        if (left_out)
+                printf("\n%d step%s took over 5 %% longer than the quarter that took least, and %s left "
+                       "out\n",
+                       left_out, rv_plural(left_out), left_out == 1 ? "is" : "are");
+        return write_profile(s, err);
 }
 
 static int run(struct session *s, struct rv_error_info *err)

@@ -4,9 +4,10 @@
 A GPT-2 and a Llama of a few layers, written here in plain PyTorch, are trained on the CPU. In each round some steps of one
 shape run under torch.profiler (record_shapes=True), and then, without it, steps of that shape and of the others, in turns,
 so that whatever else the machine does disturbs all alike. The trace alone goes through `ranvier calibrate --from-trace`;
-`ranvier simulate` then predicts each shape, which is compared with the median of its steps. What is printed are ratios:
-predicted over measured, and the spread of the measured steps. Also how much slower steps are under the profiler, which a
-trace cannot say of itself.
+`ranvier simulate` then predicts each shape. What is printed are ratios: predicted over measured, and the spread of the measured
+steps. Measured is the first quartile of a shape's steps, as calibrate leaves out the steps of a trace that took longer than those
+that took least, because something else ran beside them; beside it stands the median. On an idle machine they are the same. Also
+how much longer steps take under the profiler, which a trace cannot say of itself.
 
 It needs a PyTorch whose profiler is Kineto (PyPI's; Debian's has another one, without shapes).
 
@@ -193,10 +194,8 @@ def measure(family, arguments, folder):
     return traces, seconds, traced
 
 
-def spread(values):
-    middle = statistics.median(values)
-    quarters = statistics.quantiles(values, n=4)
-    return (quarters[2] - quarters[0]) / middle
+def quartiles(values):
+    return statistics.quantiles(values, n=4)
 
 
 def evaluate(family, arguments, folder):
@@ -204,17 +203,21 @@ def evaluate(family, arguments, folder):
     with open(config, "w") as file:
         json.dump(MODELS[family][0], file)
     traces, seconds, traced = measure(family, arguments, folder)
-    ranvier("calibrate", *(word for path in traces for word in ("--from-trace", path)), "--model", config,
-            "--micro-batch-size", TRACED[0], "--seq-len", TRACED[1], "--out", profile)
-    slower = statistics.median(traced) / statistics.median(seconds[TRACED])
+    said = ranvier("calibrate", *(word for path in traces for word in ("--from-trace", path)), "--model", config,
+                   "--micro-batch-size", TRACED[0], "--seq-len", TRACED[1], "--out", profile)
+    slower = quartiles(traced)[0] / quartiles(seconds[TRACED])[0]
     print(f"{family}: steps under the profiler take {slower:.3f} times as long")
+    print(*(line for line in said.splitlines() if "left out" in line or "by one model" in line), sep="\n")
     rows = []
     for shape, values in seconds.items():
-        ratio = predicted(config, profile, *shape, folder) / statistics.median(values)
+        quiet, middle, busy = quartiles(values)
+        found = predicted(config, profile, *shape, folder)
         rows.append({"model": family, "micro_batch_size": shape[0], "seq_len": shape[1], "traced": shape == TRACED,
-                     "predicted_over_measured": ratio, "quartiles_apart": spread(values), "steps": len(values)})
-        print(f"  {shape[0]} x {shape[1]}{' (traced)' if shape == TRACED else '':9}  predicted over measured {ratio:.3f}, "
-              f"{len(values)} steps whose quartiles are {100 * rows[-1]['quartiles_apart']:.1f} % apart", flush=True)
+                     "predicted_over_measured": found / quiet, "predicted_over_median": found / middle,
+                     "quartiles_apart": (busy - quiet) / middle, "steps": len(values)})
+        print(f"  {f'{shape[0]} x {shape[1]}':8} {'traced' if shape == TRACED else '':7} predicted over measured {found / quiet:.3f} "
+              f"(over the median {found / middle:.3f}); {len(values)} steps whose quartiles are "
+              f"{100 * rows[-1]['quartiles_apart']:.1f} % apart", flush=True)
     return {"profiler": slower, "rows": rows}
 
 

@@ -44,12 +44,12 @@ double share_seconds(const struct share *share)
 static bool of_tokens(const struct layers *layers, const struct kineto_input *input)
 {
         const int64_t N = layers->B * layers->S;
-        int64_t before = 1;
+        double before = 1; /* a file may say what is too much for an integer */
         for (int i = 0; i < input->axes; i++) {
                 if (input->extent[i] == N ||
-                    (i > 0 && input->extent[i] == layers->S && before % layers->B == 0))
+                    (i > 0 && input->extent[i] == layers->S && fmod(before, (double)layers->B) == 0))
                         return true;
-                before *= input->extent[i];
+                before *= (double)input->extent[i];
         }
         return false;
 }

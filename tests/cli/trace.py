@@ -165,6 +165,8 @@ def check_gpu(tap, family, trace, folder):
     width = c.get("n_embd") or c["hidden_size"]
     columns = 3 * width if family == "gpt2" else width * (c["num_attention_heads"] + 2 * c["num_key_value_heads"]) // c["num_attention_heads"]
     tap.ok((N, columns, width) in linear, f"{family} on a GPU: queries, keys and values are one kernel of ours", sorted(linear))
+    many = simulate(family, out, folder, SIZE, LENGTH, "--platform", "dgx-h100", "--gpus", 512, "--dp", 512, "--batch-size", 512 * SIZE)
+    tap.ok(many > 0, f"{family} on a GPU: a trace of one H100 predicts 512 of them")
     host = profile["loads"][0]["launch"]["host_seconds"]
     predicted = simulate(family, out, folder, SIZE, LENGTH)
     kernels = found["seconds"] / STEPS

@@ -339,7 +339,6 @@ static void add_step(struct maker *m, const struct gpt *gpt, const char *norm)
         add_operator(m, "aten::_log_softmax", 11, N, V, 0);
         const int64_t to = m->sequence;
         for (int64_t back = to - 1; back >= from; back--) {
-                /* twice as long as the forward's operator of this number, found by going over the events */
                 const struct kineto_event *forward = NULL;
                 for (int i = at; i < m->trace.count && !forward; i++)
                         if (m->trace.events[i].sequence == back)
@@ -359,6 +358,15 @@ static void add_step(struct maker *m, const struct gpt *gpt, const char *norm)
                 }
                 m->sequence = kept;
         }
+}
+
+static void add_step(struct maker *m, const struct gpt *gpt, const char *norm, int micro_batches)
+{
+        const int64_t C = gpt->n_embd;
+        const int at = (int)(add(m, KINETO_ANNOTATION, "ProfilerStep#1", 0) - m->trace.events);
+        m->now += 10; /* before the forward */
+        for (int i = 0; i < micro_batches; i++)
+                add_micro_batch(m, gpt, at);
         if (norm) {
                 add_operator(m, norm, 9, C, C, 0);
         }
@@ -383,25 +391,25 @@ static void free_maker(struct maker *m)
         free(m->trace.shapes);
 }
 
-static void prepare(struct maker *m, struct gpt *gpt, struct layers *layers, int steps)
+static void prepare(struct maker *m, struct gpt *gpt, struct layers *layers, int steps, int micro_batches)
 {
         struct rv_error_info err;
         *m = (struct maker){.sequence = 1000};
         assert_int_equal(gpt_load(gpt, MODELS[0], &err), RV_OK);
         assert_int_equal(layers_init(layers, gpt, B, S, DTYPE_FP32, &err), RV_OK);
         for (int i = 0; i < steps; i++)
-                add_step(m, gpt, "aten::_foreach_norm");
+                add_step(m, gpt, "aten::_foreach_norm", micro_batches);
 }
 
-static void a_steps_time_goes_to_the_kernels_that_do_its_work(void **state)
+/* Of so many micro-batches, whose gradients are added up. */
+static void check_shares(int micro_batches)
 {
-        (void)state;
         struct maker m;
         struct gpt gpt;
         struct layers layers;
         struct traced_steps steps;
         struct rv_error_info err = {0};
-        prepare(&m, &gpt, &layers, 1);
+        prepare(&m, &gpt, &layers, 1, micro_batches);
         steps_find(&steps, &m.trace);
         struct shared_step shared = {.kernels = malloc((size_t)layers.count * sizeof *shared.kernels)};
         if (share_step(&shared, &layers, &steps, &steps.steps[0], "trace", &err) != RV_OK)
@@ -412,13 +420,14 @@ static void a_steps_time_goes_to_the_kernels_that_do_its_work(void **state)
                 products += 1e6 * shared.kernels[i].product;
                 quadratic += 1e6 * shared.kernels[i].quadratic;
         }
-        const int L = gpt.n_layer;
+        assert_int_equal(shared.micro_batches, micro_batches);
+        const int L = gpt.n_layer * micro_batches;
         /* nothing is lost, and nothing is counted twice */
         assert_close(all + 1e6 * (shared.optimizer + shared.norm + shared.other), 1e6 * shared.seconds, 1e-9);
         assert_close(1e6 * shared.optimizer, 50, 1e-9);
         assert_close(1e6 * shared.norm, 9, 1e-9);
         assert_close(1e6 * shared.other, 10 + 4, 1e-9);
-        assert_close(products, 3.0 * (L * (100 + 40 + 140 + 130) + 80), 1e-9);
+        assert_close(products, 3.0 * (L * (100 + 40 + 140 + 130) + 80 * micro_batches), 1e-9);
         assert_close(quadratic, 60.0 * L, 1e-9); /* the backward's operator is none of attention here */
         /* each with what its product is followed by */
         assert_close(sum_of(&layers, shared.kernels, KERNEL_MATMUL_BIAS, 0), 100.0 * L, 1e-9);
@@ -427,13 +436,20 @@ static void a_steps_time_goes_to_the_kernels_that_do_its_work(void **state)
                      1e-9);
         assert_close(sum_of(&layers, shared.kernels, KERNEL_ATTENTION, 0), 60.0 * L, 1e-9);
         assert_close(sum_of(&layers, shared.kernels, KERNEL_ATTENTION_BACKWARD, PART_INPUT), 120.0 * L, 1e-9);
-        assert_close(sum_of(&layers, shared.kernels, KERNEL_CROSS_ENTROPY, 0), 33, 1e-9);
+        assert_close(sum_of(&layers, shared.kernels, KERNEL_CROSS_ENTROPY, 0), 33.0 * micro_batches, 1e-9);
         assert_close(sum_of(&layers, shared.kernels, KERNEL_MATMUL_GELU_BACKWARD, PART_INPUT),
                      (130.0 + 40) * L, 1e-9);
         free(shared.kernels);
         steps_free(&steps);
         layers_free(&layers);
         free_maker(&m);
+}
+
+static void a_steps_time_goes_to_the_kernels_that_do_its_work(void **state)
+{
+        (void)state;
+        check_shares(1);
+        check_shares(3);
 }
 
 static void a_trace_of_another_model_is_refused_by_its_first_other_product(void **state)
@@ -444,7 +460,7 @@ static void a_trace_of_another_model_is_refused_by_its_first_other_product(void 
         struct layers layers;
         struct traced_steps steps;
         struct rv_error_info err = {0};
-        prepare(&m, &gpt, &layers, 1);
+        prepare(&m, &gpt, &layers, 1, 1);
         layers_free(&layers);
         steps_find(&steps, &m.trace);
         assert_int_equal(layers_init(&layers, &gpt, B, S + 1, DTYPE_FP32, &err), RV_OK);
@@ -468,7 +484,7 @@ static void points_are_what_the_steps_took_and_models_carry_over(void **state)
         struct rv_error_info err = {0};
         struct learned learned = {0};
         struct fit_quality products;
-        prepare(&m, &gpt, &layers, 3);
+        prepare(&m, &gpt, &layers, 3, 1);
         steps_find(&steps, &m.trace);
         learned.layers = &layers;
         for (int i = 0; i < steps.count; i++) {

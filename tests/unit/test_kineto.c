@@ -312,15 +312,11 @@ static void begin_backward(struct maker *m, int64_t sequence, double length)
                 sequence;
 }
 
-/* Two micro-steps of `tiny`'s block: forward, and backward from the end. Numbers of autograd are as they
- * come. */
-static void add_step(struct maker *m, const struct gpt *gpt, const char *norm)
+/* A micro-batch: forward, and backward from the end, in which each function takes twice as long as its
+ * forward. Numbers of autograd are as they come. `at` is the event of the step. */
+static void add_micro_batch(struct maker *m, const struct gpt *gpt, int at)
 {
-        const int64_t C = gpt->n_embd, V = gpt->vocab_size;
-        struct kineto_event *step = add(m, KINETO_ANNOTATION, "ProfilerStep#1", 0);
-        const int at = (int)(step - m->trace.events);
-        const int64_t from = m->sequence;
-        m->now += 10; /* before the forward */
+        const int64_t C = gpt->n_embd, V = gpt->vocab_size, from = m->sequence;
         add_operator(m, "aten::embedding", 5, N, C, 0);
         for (int i = 0; i < gpt->n_layer; i++) {
                 add_operator(m, "aten::native_layer_norm", 7, N, C, 0);
@@ -360,16 +356,14 @@ static void add_step(struct maker *m, const struct gpt *gpt, const char *norm)
         }
 }
 
-static void add_step(struct maker *m, const struct gpt *gpt, const char *norm, int micro_batches)
+static void add_step(struct maker *m, const struct gpt *gpt, int micro_batches)
 {
         const int64_t C = gpt->n_embd;
         const int at = (int)(add(m, KINETO_ANNOTATION, "ProfilerStep#1", 0) - m->trace.events);
         m->now += 10; /* before the forward */
         for (int i = 0; i < micro_batches; i++)
                 add_micro_batch(m, gpt, at);
-        if (norm) {
-                add_operator(m, norm, 9, C, C, 0);
-        }
+        add_operator(m, "aten::_foreach_norm", 9, C, C, 0);
         add(m, KINETO_ANNOTATION, "Optimizer.step#AdamW.step", 50);
         m->now += 50 + 4; /* and behind it */
         m->trace.events[at].length = m->now - m->trace.events[at].start;
@@ -398,7 +392,7 @@ static void prepare(struct maker *m, struct gpt *gpt, struct layers *layers, int
         assert_int_equal(gpt_load(gpt, MODELS[0], &err), RV_OK);
         assert_int_equal(layers_init(layers, gpt, B, S, DTYPE_FP32, &err), RV_OK);
         for (int i = 0; i < steps; i++)
-                add_step(m, gpt, "aten::_foreach_norm", micro_batches);
+                add_step(m, gpt, micro_batches);
 }
 
 /* Of so many micro-batches, whose gradients are added up. */

@@ -15,13 +15,22 @@ static const char *why_not(const struct traced_steps *steps, const struct step_o
         case OPERATOR_COLLECTIVE:
                 return "between GPUs: a platform prices it";
         case OPERATOR_UNKNOWN:
-                return "not in the table of operators";
+                return event->kind == KINETO_RUNTIME ? "launched by no operator of the table, or as a graph"
+                                                     : "not in the table of operators";
         case OPERATOR_OPTIMIZER:
         case OPERATOR_HOST:
                 return NULL;
         default:
                 return event->shapes < 0 ? "it has no shapes" : NULL;
         }
+}
+
+/* An operator's name; of a call that launched something, that of what it is called in. */
+static const char *name_of(const struct traced_steps *steps, const struct step_operator *of)
+{
+        const struct kineto_event *event = &steps->trace->events[of->event];
+        const int around = steps->parent[of->event];
+        return event->kind == KINETO_RUNTIME && around >= 0 ? steps->trace->events[around].name : event->name;
 }
 
 /* ---- what is counted ---- */
@@ -101,7 +110,10 @@ static json_t *sorted(json_t *entries)
         size_t i = 0;
         if (!list)
                 abort();
-        json_object_foreach(entries, key, entry) list[i++] = entry;
+        json_object_foreach(entries, key, entry)
+        {
+                list[i++] = entry;
+        }
         qsort(list, count, sizeof *list, by_seconds);
         for (i = 0; i < count; i++)
                 json_array_append(array, list[i]);
@@ -124,7 +136,7 @@ json_t *found_json(const struct traced_steps *steps)
                 if (of->row->class == OPERATOR_PRODUCT)
                         count_product(products, steps, of, seconds);
                 if (why)
-                        count_unmapped(unmapped, steps->trace->events[of->event].name, seconds, why);
+                        count_unmapped(unmapped, name_of(steps, of), seconds, why);
         }
         return json_pack("{s:i, s:s, s:f, s:f, s:{s:i, s:f}, s:o, s:o, s:o}", "steps", steps->count, "device",
                          steps->trace->on_gpu ? steps->trace->gpu[0] ? steps->trace->gpu : "a GPU" : "cpu",

@@ -226,7 +226,10 @@ static void add_inputs(struct kineto *trace, const json_t *inputs, struct kineto
         json_array_foreach((json_t *)inputs, i, input)
         {
                 if (json_is_array(json_array_get(input, 0))) {
-                        json_array_foreach(input, j, inner) add_extents(trace, inner);
+                        json_array_foreach(input, j, inner)
+                        {
+                                add_extents(trace, inner);
+                        }
                         count += (int64_t)json_array_size(input);
                         shaped = true;
                         continue;

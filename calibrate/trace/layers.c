@@ -94,11 +94,13 @@ int layers_init(struct layers *layers, const struct gpt *gpt, int micro_batch_si
         if (!layers->places)
                 abort();
         place_kernels(layers, forward);
+        const int64_t parameters = partition_parameters(gpt, &stage);
+        const int count = workload_update(parameters, dtype, work.wide_gradients, updates);
         layers->norm = workload_norm(gpt, &stage, dtype);
-        const int count =
-                workload_update(partition_parameters(gpt, &stage), dtype, work.wide_gradients, updates);
         layers->update = updates[count - 1];
         layers->update.wide = work.wide_gradients;
+        layers->norms = 1 + work.wide_gradients;
+        layers->norm.m *= layers->norms; /* bytes of fp32, as a profile in 16 bits has them */
         return RV_OK;
 }
 

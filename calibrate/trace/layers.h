@@ -25,8 +25,10 @@ struct layers {
         struct layers_place *places; /* [2 products + 1] */
         int products;
         int64_t B, S;
-        /* The squared norm of all gradients, and the update of all parameters. */
+        /* The squared norm of all gradients, and the update of all parameters. Gradients that are kept in
+         * fp32 have `norms` 2: a prediction looks for an overflow by another norm. */
         struct kernel norm, update;
+        int norms;
 };
 
 /* Lists the kernels of a whole model, fused, on one rank. RV_ENOTBUILT: the model has experts or attention of

@@ -82,7 +82,7 @@ static void add_step(struct samples *samples, const struct layers *layers, const
                         samples_add_kernel(samples, &layers->kernels[i], seconds, false);
         }
         samples_add_kernel(samples, &layers->update, fmax(step->optimizer, NOTHING), false);
-        samples_add_kernel(samples, &layers->norm, fmax(step->norm, NOTHING), false);
+        samples_add_kernel(samples, &layers->norm, fmax(step->norm / layers->norms, NOTHING), false);
         samples_end_round(samples);
 }
 
@@ -258,12 +258,12 @@ static void set_launches(const struct learned *learned, struct profile_load *loa
 struct profile_load learn_load(const struct learned *learned, int processors, struct fit_quality *products)
 {
         struct samples samples;
-        int count, others = 0, clipped = 0;
+        const bool mixed = learned->layers->kernels[0].dtype != DTYPE_FP32;
+        int count, starts = 0;
         samples_init(&samples, 1, 0);
         for (int i = 0; i < learned->count; i++) {
                 add_step(&samples, learned->layers, &learned->steps[i]);
-                others += 2 * learned->steps[i].micro_batches + 1;
-                clipped += learned->steps[i].norm > 0;
+                starts += 2 * learned->steps[i].micro_batches + 1 + (learned->steps[i].norm > 0) + mixed;
         }
         struct profile_load load = samples_load(&samples, processors);
         samples_free(&samples);
@@ -276,7 +276,7 @@ struct profile_load learn_load(const struct learned *learned, int processors, st
         *products = product.quality;
         set_models(learned, &product, &load);
         set_launches(learned, &load);
-        load.op_overhead_seconds = learn_other(learned) * learned->count / (others + clipped);
+        load.op_overhead_seconds = learn_other(learned) * learned->count / starts;
         return load;
 }
 

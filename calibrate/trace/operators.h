@@ -5,7 +5,7 @@
 #define RANVIER_CALIBRATE_TRACE_OPERATORS_H
 
 #include "calibrate/trace/kineto.h"
-#include "models/kernels/kernel.h"
+#include "models/workload.h"
 
 enum operator_class {
         OPERATOR_PRODUCT,     /* a matrix product, or a batch of them */

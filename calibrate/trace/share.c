@@ -200,10 +200,10 @@ static void share_backward(struct sharing *s, const struct step_operator *of)
 {
         const struct kineto *trace = s->steps->trace;
         const double seconds = step_seconds(s->steps, of), idle = idle_before(s, of);
-        const int64_t sequence = trace->events[of->backward].sequence - s->first;
-        if (trace->events[of->backward].sequence >= 0 && sequence >= 0 && sequence < s->capacity &&
-            s->place_of[sequence] >= 0)
-                s->place = s->place_of[sequence];
+        const int64_t sequence = trace->events[of->backward].sequence;
+        if (sequence >= s->first && sequence - s->first < s->capacity &&
+            s->place_of[sequence - s->first] >= 0)
+                s->place = s->place_of[sequence - s->first];
         struct took *took = &s->took[s->place][1];
         took->all.constant += idle;
         if (of->row->class != OPERATOR_PRODUCT) {
@@ -269,7 +269,8 @@ static int share_operator(struct sharing *s, const struct step_operator *of)
                 share_backward(s, of);
                 return RV_OK;
         }
-        if ((!s->begun || s->backward) && class == OPERATOR_EMBEDDING)
+        if ((!s->begun || s->backward) && of->backward < 0 &&
+            (class == OPERATOR_EMBEDDING || class == OPERATOR_PRODUCT))
                 begin_forward(s, of);
         if (s->begun && !s->backward)
                 return share_forward(s, of);
@@ -387,7 +388,10 @@ int share_step(struct shared_step *shared, const struct layers *layers, const st
                 abort();
         for (int i = step->first; i < step->first + step->count && rc == RV_OK; i++)
                 rc = share_operator(&s, &steps->operators[i]);
-        if (rc == RV_OK && s.begun && !s.backward)
+        if (rc == RV_OK && !s.begun)
+                rc = rv_fail(err, RV_EINPUT,
+                             "%.200s: a step has no forward: all of its products are autograd's", path);
+        if (rc == RV_OK && !s.backward)
                 rc = s.product < layers->products
                              ? not_all(&s)
                              : rv_fail(err, RV_EINPUT, "%.200s: a step has a forward without a backward",

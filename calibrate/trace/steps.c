@@ -225,7 +225,9 @@ static void add_step(struct walk *walk, const struct place *places, int count, i
                     places[i].event != index && takes_part(steps, &places[i], event->thread))
                         visit(walk, places[i].event);
         step->count = steps->operator_count - step->first;
-        qsort(steps->operators + step->first, (size_t)step->count, sizeof *steps->operators, by_start);
+        if (step->count)
+                qsort(steps->operators + step->first, (size_t)step->count, sizeof *steps->operators,
+                      by_start);
 }
 
 void steps_find(struct traced_steps *steps, const struct kineto *trace)

@@ -51,6 +51,9 @@ static bool has_products(const struct traced_steps *steps, const struct trace_st
 static int check_shapes(const struct session *s, struct rv_error_info *err)
 {
         const struct kineto *trace = &s->trace;
+        if (s->steps.operator_count == 0)
+                return rv_fail(err, RV_EINPUT, "%.200s: the steps of the trace have no operators",
+                               s->request->files[0]);
         if (trace->shaped)
                 return RV_OK;
         return rv_fail(err, RV_EINPUT,
@@ -74,6 +77,12 @@ static int find_layers(struct session *s, struct rv_error_info *err)
                            (enum dtype)dtype, err);
 }
 
+/* The file that a step is of. */
+static const char *path_of(const struct session *s, const struct trace_step *step)
+{
+        return s->request->files[s->trace.events[s->steps.operators[step->first].event].file];
+}
+
 static int share_steps(struct session *s, struct rv_error_info *err)
 {
         s->learned.layers = &s->layers;
@@ -87,7 +96,7 @@ static int share_steps(struct session *s, struct rv_error_info *err)
                         continue;
                 }
                 const int rc = share_step(&shared, &s->layers, &s->steps, &s->steps.steps[i],
-                                          s->request->files[0], err);
+                                          path_of(s, &s->steps.steps[i]), err);
                 if (rc != RV_OK) {
                         free(shared.kernels);
                         return rc;

@@ -130,6 +130,19 @@ def check_prediction(tap, name, family, trace, path, folder):
     tap.ok(quiet < predicted, f"{name}: the norm is a kernel that --clip 0 leaves out", (quiet, predicted))
 
 
+def check_precisions(tap, family, folder):
+    """The same trace, as if it were of 16 bits: the same time, whatever a plan in these does beside the update."""
+    with gzip.open(fixture(f"trace_{family}.json.gz"), "rt") as file:
+        text = file.read()
+    seconds = []
+    for dtype in ("float", "c10::BFloat16", "c10::Half"):
+        path = os.path.join(folder, "typed.json")
+        with open(path, "w") as file:
+            file.write(text.replace('"float"', f'"{dtype}"'))
+        seconds.append(simulate(family, calibrate([path], family, folder)[3], folder, SIZE, LENGTH))
+    tap.ok(max(seconds) < 1.01 * min(seconds), f"{family}: steps in fp32, bf16 and fp16 that took equally long are predicted so", seconds)
+
+
 def of_gpu(trace, part):
     """The same steps on a GPU: what every operator that is made of no other does is a kernel that takes a part of the host's
     time; one call launches it. Kernels follow each other as a stream's do."""
@@ -222,6 +235,7 @@ def main():
             check_prediction(tap, family, family, trace, out, folder)
             tap.ok(len(points(profile, "adamw")) == 1 and profile["measured"] and "PyTorch" in profile["sources"]["trace"],
                    f"{family}: the profile says where it is from", profile["sources"])
+            check_precisions(tap, family, folder)
             check_gpu(tap, family, trace, folder)
             check_files(tap, family, trace, folder)
             anew, why = traced_anew(family, folder)

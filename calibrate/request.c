@@ -105,6 +105,8 @@ static const struct setting option_rows[] = {
         {SETTING_OWN, "from-trace", .argument = "TRACE", AT(request.trace), .parse = parse_trace,
          .help = "Make the profile from a trace of PyTorch's profiler (record_shapes=True), of one --model, --micro-batch-size "
                  "and --seq-len; several times for several traces; without --out it only says what was found"},
+        {SETTING_TEXT, "against", .argument = "PROFILE", AT(request.trace.against),
+         .help = "Print beside what the trace's kernels take what this profile says, kind by kind"},
         {SETTING_PATH, "found", .argument = "FILE", AT(request.trace.found),
          .help = "Write what was found in the traces to this file (JSON)"},
         {SETTING_HEADING, .help = "The plan family, whose kernels are measured; all others are then fitted:"},
@@ -313,7 +315,8 @@ static int check_trace(struct request *request, struct rv_error_info *err)
                 uses[i] = (struct file_use){"--from-trace", trace->files[i], false};
         uses[trace->file_count] = (struct file_use){"--out", request->out, true};
         uses[trace->file_count + 1] = (struct file_use){"--found", trace->found, true};
-        if ((rc = file_check_uses(uses, trace->file_count + 2, err)) != RV_OK || !request->out)
+        if ((rc = file_check_uses(uses, trace->file_count + 2, err)) != RV_OK ||
+            (!request->out && !trace->against))
                 return rc;
         if ((rc = load_models(request, err)) != RV_OK)
                 return rc;
@@ -360,8 +363,9 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                                "--from-trace and --import: a profile is made from one of them");
         if (request->trace.file_count > 0)
                 return check_trace(request, err);
-        if (request->trace.found)
-                return rv_fail(err, RV_EINPUT, "--found is of traces, which --from-trace names");
+        if (request->trace.found || request->trace.against)
+                return rv_fail(err, RV_EINPUT, "%s is of traces, which --from-trace names",
+                               request->trace.found ? "--found" : "--against");
         if (!request->out)
                 return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
         if (request->import.table_count > 0 && request->attention != ATTENTION_OURS)

@@ -14,7 +14,7 @@
  *     "classes": [{"class", "operators", "seconds", "mapped_seconds", "kernel"}],
  *     "products": [{"batch", "m", "n", "k", "count", "seconds"}], by their seconds, descending,
  *     "not_mapped": [{"operator", "count", "seconds", "why"}], likewise }
- * The caller owns it. */
+ * The caller owns it; where a model is known "kernels" is added, which learn_json makes. */
 json_t *found_json(const struct traced_steps *steps);
 
 /* Prints it. */

@@ -293,40 +293,116 @@ double learn_peak(const struct learned *learned)
         return peak;
 }
 
-/* ---- what is printed ---- */
+/* ---- by kind ---- */
 
-static void print_total(const char *name, const struct total *total, double all)
+/* What a kind takes, and what another profile says that it takes. */
+struct kind_total {
+        struct total total;
+        double against;
+};
+
+static int add_to_kind(struct kind_total kinds[KERNEL_KINDS], const struct kernel *kernel,
+                       const struct share *share, const struct profile *against, struct rv_error_info *err)
 {
-        const double seconds = share_seconds(&total->share), percent = seconds > 0 ? 100 / seconds : 0;
-        char number[NUMBER_TEXT];
-        printf("  %-31s %6d %13s %5.1f %%  %5.1f %% %5.1f %% %5.1f %% %5.1f %%\n", name, total->count,
-               number_seconds(number, seconds), 100 * seconds / all, percent * total->share.product,
-               percent * total->share.quadratic, percent * total->share.linear,
-               percent * total->share.constant);
+        double seconds = 0;
+        add_kernel(&kinds[kernel->kind].total, kernel, share);
+        if (!against)
+                return RV_OK;
+        const int rc = profile_kernel_seconds(against, profile_load_for(against, 1), kernel, false, &seconds,
+                                              NULL, err);
+        kinds[kernel->kind].against += seconds;
+        return rc;
 }
 
-void learn_print(const struct learned *learned, const struct fit_quality *products)
+static json_t *kind_json(enum kernel_kind kind, const struct kind_total *of, bool against)
+{
+        const struct share *share = &of->total.share;
+        json_t *object =
+                json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "kernel", kernel_name(kind), "number",
+                          of->total.count, "seconds", share_seconds(share), "flops", share->product, "pairs",
+                          share->quadratic, "tokens", share->linear, "nothing", share->constant);
+        if (against)
+                json_object_set_new(object, "against", json_real(of->against));
+        return object;
+}
+
+static double optimizer_of(const struct shared_step *step)
+{
+        return step->optimizer;
+}
+
+static double norm_of(const struct shared_step *step)
+{
+        return step->norm;
+}
+
+json_t *learn_json(const struct learned *learned, const struct profile *against, struct rv_error_info *err)
 {
         const struct layers *layers = learned->layers;
-        struct total totals[KERNEL_KINDS] = {0}, all = {0};
+        const struct share update = {.constant = median_of(learned, optimizer_of)},
+                           norm = {.constant = median_of(learned, norm_of) / layers->norms};
+        struct kind_total kinds[KERNEL_KINDS] = {0};
         struct share *shares = mean_shares(learned);
-        for (int i = 0; i < layers->count; i++) {
-                add_kernel(&totals[layers->kernels[i].kind], &layers->kernels[i], &shares[i]);
-                add_kernel(&all, &layers->kernels[i], &shares[i]);
-        }
+        int rc = add_to_kind(kinds, &layers->update, &update, against, err);
+        for (int i = 0; i < layers->norms && rc == RV_OK; i++)
+                rc = add_to_kind(kinds, &layers->norm, &norm, against, err);
+        for (int i = 0; i < layers->count && rc == RV_OK; i++)
+                rc = add_to_kind(kinds, &layers->kernels[i], &shares[i], against, err);
         free(shares);
-        printf("\n%-33s %6s %13s %7s  %s\n", "a micro-batch, as our kernels", "", "", "",
-               "of which grows with");
-        printf("  %-31s %6s %13s %7s  %7s %7s %7s %7s\n", "kernel", "number", "time", "share", "flops",
-               "pairs", "tokens", "nothing");
+        if (rc != RV_OK)
+                return NULL;
+        json_t *array = json_array();
         for (int kind = 0; kind < KERNEL_KINDS; kind++)
-                if (totals[kind].count)
-                        print_total(kernel_name((enum kernel_kind)kind), &totals[kind],
-                                    share_seconds(&all.share));
-        print_total("all", &all, share_seconds(&all.share));
-        printf("\nproducts of %d shapes by one model: residuals %.1f %% in the median, %.1f %% at worst; "
-               "each "
-               "shape by the others %.1f %%, %.1f %%\n",
-               products->points, 100 * products->median_error, 100 * products->worst_error,
-               100 * products->left_out_median_error, 100 * products->left_out_worst_error);
+                if (kinds[kind].total.count)
+                        json_array_append_new(array,
+                                              kind_json((enum kernel_kind)kind, &kinds[kind], against));
+        return array;
+}
+
+static double number_at(const json_t *object, const char *key)
+{
+        return json_number_value(json_object_get(object, key));
+}
+
+static void print_kind(const json_t *kind, double all)
+{
+        static const char *const parts[] = {"flops", "pairs", "tokens", "nothing"};
+        const double seconds = number_at(kind, "seconds"), against = number_at(kind, "against");
+        char number[NUMBER_TEXT];
+        printf("  %-31s %6d %13s %5.1f %% ", json_string_value(json_object_get(kind, "kernel")),
+               (int)number_at(kind, "number"), number_seconds(number, seconds),
+               all > 0 ? 100 * seconds / all : 0);
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+                printf(" %5.1f %%", seconds > 0 ? 100 * number_at(kind, parts[i]) / seconds : 0);
+        if (json_object_get(kind, "against"))
+                printf(" %13s %+7.1f %%", number_seconds(number, against),
+                       seconds > 0 ? 100 * (against / seconds - 1) : 0);
+        printf("\n");
+}
+
+void learn_print(const json_t *kinds)
+{
+        static const char *const keys[] = {"number", "seconds", "flops",  "pairs",
+                                           "tokens", "nothing", "against"};
+        const bool against = json_object_get(json_array_get(kinds, 0), "against") != NULL;
+        json_t *all = json_pack("{s:s}", "kernel", "all"), *kind;
+        size_t i;
+        printf("\n%-33s %6s %13s %7s  %s\n", "a micro-batch and an update", "", "", "",
+               "of which grows with");
+        printf("  %-31s %6s %13s %7s  %7s %7s %7s %7s%s\n", "kernel", "number", "time", "share", "flops",
+               "pairs", "tokens", "nothing", against ? "       against     error" : "");
+        json_array_foreach((json_t *)kinds, i, kind)
+        {
+                for (size_t key = 0; key < sizeof keys / sizeof *keys; key++)
+                        if (json_object_get(kind, keys[key]))
+                                json_object_set_new(
+                                        all, keys[key],
+                                        json_real(number_at(all, keys[key]) + number_at(kind, keys[key])));
+        }
+        json_array_foreach((json_t *)kinds, i, kind)
+        {
+                print_kind(kind, number_at(all, "seconds"));
+        }
+        print_kind(all, number_at(all, "seconds"));
+        json_decref(all);
 }

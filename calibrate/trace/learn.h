@@ -32,7 +32,12 @@ double learn_peak(const struct learned *learned);
 /* What is in no kernel's points: the median seconds of a step. */
 double learn_other(const struct learned *learned);
 
-/* Prints what the kernels of a micro-batch take, by kind, and what of that grows with what (share.h). */
-void learn_print(const struct learned *learned, const struct fit_quality *products);
+/* Returns what the kernels of a micro-batch, and an update, take by kind, the caller's:
+ *   [{"kernel", "number", "seconds", and of these what grows with what (share.h): "flops", "pairs", "tokens",
+ *     "nothing"; "against": what a profile says, unless that is NULL}]
+ * NULL, with a sentence: the profile does not know one of the kernels. */
+json_t *learn_json(const struct learned *learned, const struct profile *against, struct rv_error_info *err);
+/* Prints it. */
+void learn_print(const json_t *kinds);
 
 #endif

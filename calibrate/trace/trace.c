@@ -150,13 +150,35 @@ static int write_profile(struct session *s, struct rv_error_info *err)
         snprintf(profile.source, sizeof profile.source,
                  "a trace by PyTorch's profiler: %d step%s of %.60s; peak: the fastest of its products",
                  s->learned.count, rv_plural(s->learned.count), request->gpt->name);
-        learn_print(&s->learned, &products);
+        printf("\nproducts of %d shapes by one model: residuals %.1f %% in the median, %.1f %% at worst; "
+               "each "
+               "shape by the others %.1f %%, %.1f %%\n",
+               products.points, 100 * products.median_error, 100 * products.worst_error,
+               100 * products.left_out_median_error, 100 * products.left_out_worst_error);
         const int rc = profile_save(&profile, request->out, err);
         profile_free(&profile);
         return rc;
 }
 
-static int make_profile(struct session *s, struct rv_error_info *err)
+/* What kernels take, by kind, beside what another profile says. */
+static int add_kinds(struct session *s, json_t *found, struct rv_error_info *err)
+{
+        struct profile against;
+        const char *name = s->request->against;
+        const int rc = name ? profile_load(&against, name, err) : RV_OK;
+        if (rc != RV_OK)
+                return rc;
+        json_t *kinds = learn_json(&s->learned, name ? &against : NULL, err);
+        if (name)
+                profile_free(&against);
+        if (!kinds)
+                return err->code;
+        learn_print(kinds);
+        json_object_set_new(found, "kernels", kinds);
+        return RV_OK;
+}
+
+static int map_steps(struct session *s, json_t *found, struct rv_error_info *err)
 {
         int rc = check_shapes(s, err);
         if (rc == RV_OK)
@@ -170,7 +192,7 @@ static int make_profile(struct session *s, struct rv_error_info *err)
                 printf("\n%d step%s took over 5 %% longer than the quarter that took least, and %s left "
                        "out\n",
                        left_out, rv_plural(left_out), left_out == 1 ? "is" : "are");
-        return write_profile(s, err);
+        return add_kinds(s, found, err);
 }
 
 static int run(struct session *s, struct rv_error_info *err)
@@ -180,8 +202,10 @@ static int run(struct session *s, struct rv_error_info *err)
                 return rc;
         json_t *found = found_json(&s->steps);
         found_print(found, stdout);
-        if (s->request->out)
-                rc = make_profile(s, err);
+        if (s->request->gpt)
+                rc = map_steps(s, found, err);
+        if (rc == RV_OK && s->request->out)
+                rc = write_profile(s, err);
         if (rc == RV_OK && s->request->found)
                 rc = file_write_json(s->request->found, found, err);
         json_decref(found);

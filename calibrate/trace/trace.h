@@ -17,6 +17,8 @@ struct trace_request {
         int micro_batch_size, seq_len;
         /* The profile; NULL: none is made. */
         const char *out;
+        /* A profile against which the trace is held, kernel by kernel; NULL: none. */
+        const char *against;
         /* A JSON of what was found; NULL: none is written. */
         const char *found;
 };

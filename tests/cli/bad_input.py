@@ -513,6 +513,7 @@ CASES = [
     traced("of several models", "pytorch.json", model="tiny,demo"),
     traced("of micro-batches of several sizes", "pytorch.json", "--micro-batch-size 2,4"),
     traced("of experts", "pytorch.json", model="mixtral-tiny"),
+    traced("against a profile that does not exist", "pytorch.json", "--against nothing"),
     traced("into the trace", "pytorch.json", "--out ./pytorch.json"),
     traced("into two files of one name", "pytorch.json", "--found ./p.json"),
     traced("and tables", "pytorch.json", "--import table_twice.csv --device h100"),

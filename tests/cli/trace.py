@@ -111,7 +111,7 @@ def check_found(tap, name, found, said):
     shares = sum(one["seconds"] for one in found["classes"])
     tap.ok(math.isclose(shares, found["seconds"], rel_tol=1e-9) and found["mapped"] > 0.99,
            f"{name}: {100 * found['mapped']:.2f} % of the operators' time is mapped, and classes add up to all", found["classes"])
-    tap.ok("as our kernels" in said and "not mapped" in said, f"{name}: the table says what was found", said)
+    tap.ok("a micro-batch and an update" in said and "not mapped" in said, f"{name}: the table says what was found", said)
 
 
 def step_seconds(trace):
@@ -130,16 +130,28 @@ def check_prediction(tap, name, family, trace, path, folder):
     tap.ok(quiet < predicted, f"{name}: the norm is a kernel that --clip 0 leaves out", (quiet, predicted))
 
 
+def check_against(tap, family, path, profile, folder):
+    """Held against its own profile a trace is what that says; and the parts of its kernels are all of each."""
+    found = calibrate([path], family, folder, "--against", profile)[1]["kernels"]
+    apart = [abs(kind["against"] / kind["seconds"] - 1) for kind in found if kind["seconds"] > US]
+    parts = [abs(sum(kind[part] for part in ("flops", "pairs", "tokens", "nothing")) - kind["seconds"]) for kind in found]
+    tap.ok(max(apart) < 0.1 and max(parts) < 1e-9, f"{family}: its kernels take what its own profile says, as means without tails", found)
+    kinds = calibrate([typed(family, "c10::BFloat16", folder)], family, folder, "--against", "h100")[1]["kernels"]
+    tap.ok(all(kind["against"] > 0 for kind in kinds), f"{family}: a trace in bf16 is held against an H100's profile", kinds)
+
+
+def typed(family, dtype, folder):
+    """The fixture, as if its tensors were of another type."""
+    path = os.path.join(folder, "typed.json")
+    with gzip.open(fixture(f"trace_{family}.json.gz"), "rt") as trace, open(path, "w") as file:
+        file.write(trace.read().replace('"float"', f'"{dtype}"'))
+    return path
+
+
 def check_precisions(tap, family, folder):
     """The same trace, as if it were of 16 bits: the same time, whatever a plan in these does beside the update."""
-    with gzip.open(fixture(f"trace_{family}.json.gz"), "rt") as file:
-        text = file.read()
-    seconds = []
-    for dtype in ("float", "c10::BFloat16", "c10::Half"):
-        path = os.path.join(folder, "typed.json")
-        with open(path, "w") as file:
-            file.write(text.replace('"float"', f'"{dtype}"'))
-        seconds.append(simulate(family, calibrate([path], family, folder)[3], folder, SIZE, LENGTH))
+    seconds = [simulate(family, calibrate([typed(family, dtype, folder)], family, folder)[3], folder, SIZE, LENGTH)
+               for dtype in ("float", "c10::BFloat16", "c10::Half")]
     tap.ok(max(seconds) < 1.01 * min(seconds), f"{family}: steps in fp32, bf16 and fp16 that took equally long are predicted so", seconds)
 
 
@@ -199,7 +211,7 @@ def check_files(tap, family, trace, folder):
            math.isclose(2 * once[1]["seconds"], twice[1]["seconds"], rel_tol=1e-6),
            f"{family}: two traces, a list of events and compressed, are one of twice as many steps", (once[1], twice[1]))
     status, said, err = ranvier.run(["calibrate", "--from-trace", plain])
-    tap.ok(status == 0 and "products" in said and "our kernels" not in said, f"{family}: without --out it says what was found", err)
+    tap.ok(status == 0 and "products" in said and "a micro-batch" not in said, f"{family}: without --out it says what was found", err)
 
 
 def traced_anew(family, folder):
@@ -235,6 +247,7 @@ def main():
             check_prediction(tap, family, family, trace, out, folder)
             tap.ok(len(points(profile, "adamw")) == 1 and profile["measured"] and "PyTorch" in profile["sources"]["trace"],
                    f"{family}: the profile says where it is from", profile["sources"])
+            check_against(tap, family, path, out, folder)
             check_precisions(tap, family, folder)
             check_gpu(tap, family, trace, folder)
             check_files(tap, family, trace, folder)

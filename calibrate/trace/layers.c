@@ -15,6 +15,14 @@ static bool is_elsewhere(const struct kernel *kernel)
                kernel->kind == KERNEL_SPLIT_COLUMNS;
 }
 
+static bool are_here(const struct layers *layers)
+{
+        for (int i = 0; i < layers->count; i++)
+                if (is_elsewhere(&layers->kernels[i]))
+                        return false;
+        return true;
+}
+
 /* The forward's kernels to the front: where the loss is made in the backward, its forward is there too. */
 static int part_forward(struct kernel *kernels, int count)
 {
@@ -79,14 +87,14 @@ int layers_init(struct layers *layers, const struct gpt *gpt, int micro_batch_si
                 abort();
         workload_forward(gpt, &stage, &work, false, layers->kernels);
         workload_backward(gpt, &stage, &work, layers->kernels + first);
-        for (int i = 0; i < layers->count; i++)
-                if (is_elsewhere(&layers->kernels[i])) {
-                        layers_free(layers);
-                        return rv_fail(err, RV_ENOTBUILT,
-                                       "--from-trace: %.80s has experts or latent attention, whose operators "
-                                       "in a trace are not mapped yet; dense models are",
-                                       gpt->name);
-                }
+        if (!are_here(layers)) {
+                layers_free(layers);
+                return rv_fail(
+                        err, RV_ENOTBUILT,
+                        "--from-trace: %.80s has experts or latent attention, whose operators in a trace "
+                        "are not mapped yet; dense models are",
+                        gpt->name);
+        }
         const int forward = part_forward(layers->kernels, layers->count);
         for (int i = 0; i < forward; i++)
                 layers->products += layers_product(&layers->kernels[i]);

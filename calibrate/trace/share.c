@@ -14,7 +14,6 @@ struct took {
 struct sharing {
         const struct layers *layers;
         const struct traced_steps *steps;
-        const struct trace_step *step;
         const char *path;
         struct rv_error_info *err;
         struct took (*took)[2]; /* [places][forward, backward] */
@@ -253,10 +252,18 @@ static int not_all(const struct sharing *s)
                        s->path, s->product, s->layers->products);
 }
 
+/* What scales gradients by their norm is part of the norm. */
+static bool of_optimizer(const struct sharing *s, const struct step_operator *of)
+{
+        const bool whole = s->steps->trace->events[of->event].kind == KINETO_ANNOTATION;
+        return of->row->class == OPERATOR_OPTIMIZER && of->backward < 0 &&
+               (whole || !s->normed || s->shared->optimizer > 0);
+}
+
 static int share_operator(struct sharing *s, const struct step_operator *of)
 {
         const enum operator_class class = of->row->class;
-        if (class == OPERATOR_OPTIMIZER && of->backward < 0) {
+        if (of_optimizer(s, of)) {
                 s->shared->optimizer += step_seconds(s->steps, of) + idle_before(s, of);
                 return RV_OK;
         }
@@ -371,13 +378,10 @@ int share_step(struct shared_step *shared, const struct layers *layers, const st
                const struct trace_step *step, const char *path, struct rv_error_info *err)
 {
         struct share *kernels = shared->kernels;
-        *shared = (struct shared_step){.kernels = kernels,
-                                       .seconds = 1e-6 * (step->end - step->start),
-                                       .dtype = share_dtype(steps, step)};
+        *shared = (struct shared_step){.kernels = kernels, .seconds = 1e-6 * (step->end - step->start)};
         memset(kernels, 0, (size_t)layers->count * sizeof *kernels);
         struct sharing s = {.layers = layers,
                             .steps = steps,
-                            .step = step,
                             .path = path,
                             .err = err,
                             .now = step->start,

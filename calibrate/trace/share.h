@@ -31,7 +31,6 @@ struct shared_step {
         double seconds; /* the whole step, by the host's clock */
         /* Of a GPU's trace: how long the host launches forwards and backwards, without its waits. */
         double host;
-        int dtype; /* enum dtype of the forward's products; -1: none that a kernel has */
 };
 
 /* Shares out a step; `kernels` is the caller's, and is written. `path` names the trace for errors. Returns
@@ -39,7 +38,7 @@ struct shared_step {
 int share_step(struct shared_step *shared, const struct layers *layers, const struct traced_steps *steps,
                const struct trace_step *step, const char *path, struct rv_error_info *err);
 
-/* Returns the dtype of a step's first product with a bias or without; -1: it has none with shapes. */
+/* Returns the enum dtype of a step's first product of one that kernels have; -1: there is none. */
 int share_dtype(const struct traced_steps *steps, const struct trace_step *step);
 
 #endif

@@ -363,7 +363,8 @@ static void add_step(struct maker *m, const struct gpt *gpt, int micro_batches)
         m->now += 10; /* before the forward */
         for (int i = 0; i < micro_batches; i++)
                 add_micro_batch(m, gpt, at);
-        add_operator(m, "aten::_foreach_norm", 9, C, C, 0);
+        add_operator(m, "aten::_foreach_norm", 6, C, C, 0);
+        add_operator(m, "aten::_foreach_mul_", 3, C, C, 0);
         add(m, KINETO_ANNOTATION, "Optimizer.step#AdamW.step", 50);
         m->now += 50 + 4; /* and behind it */
         m->trace.events[at].length = m->now - m->trace.events[at].start;

@@ -28,7 +28,8 @@ struct sharing {
         double now;   /* up to which the host's time is shared out, microseconds */
         double after; /* seconds between backward and optimizer */
         bool normed;
-        double forward_end, host_begin; /* microseconds */
+        double forward_work, backward_work; /* m n k of linear products */
+        double forward_end, host_begin;     /* microseconds */
         struct shared_step *shared;
 };
 
@@ -67,6 +68,8 @@ static double *part_of(const struct sharing *s, const struct step_operator *of, 
         bool tokens = false;
         if (of->row->class == OPERATOR_ATTENTION)
                 return &share->quadratic;
+        if (event->kind == KINETO_RUNTIME) /* a kernel of no operator: of its size nothing is known */
+                return &share->linear;
         for (int i = 0; i < kineto_input_count(trace, event); i++) {
                 const struct kineto_input input = kineto_input(trace, event, i);
                 if (of_pairs(s->layers, &input))
@@ -115,6 +118,11 @@ static bool has_attention(const struct layers *layers, const struct layers_range
         return false;
 }
 
+static double work_of(const struct kernel *product)
+{
+        return (double)product->m * (double)product->n * (double)product->k;
+}
+
 /* Finds the place of a product of the forward. */
 static int forward_product(struct sharing *s, const struct step_operator *of, int *place)
 {
@@ -126,6 +134,7 @@ static int forward_product(struct sharing *s, const struct step_operator *of, in
         if (next && found.batch == 1 && found.m == next->m && found.k == next->k &&
             s->columns + found.n <= next->n) {
                 *place = 2 * s->product + 1;
+                s->forward_work += work_of(&found);
                 s->columns += found.n;
                 if (s->columns == next->n) {
                         s->product++;
@@ -195,7 +204,16 @@ static int share_forward(struct sharing *s, const struct step_operator *of)
         return RV_OK;
 }
 
-static void share_backward(struct sharing *s, const struct step_operator *of)
+static int compiled(const struct sharing *s, const struct kernel *found)
+{
+        return rv_fail(
+                s->err, RV_ENOTBUILT,
+                "%.200s: the backward's product (%lld x %lld) by (%lld x %lld) is of no linear product of "
+                "the forward: steps that torch.compile made are not mapped yet; trace them without it",
+                s->path, (long long)found->m, (long long)found->k, (long long)found->k, (long long)found->n);
+}
+
+static int share_backward(struct sharing *s, const struct step_operator *of)
 {
         const struct kineto *trace = s->steps->trace;
         const double seconds = step_seconds(s->steps, of), idle = idle_before(s, of);
@@ -207,16 +225,19 @@ static void share_backward(struct sharing *s, const struct step_operator *of)
         took->all.constant += idle;
         if (of->row->class != OPERATOR_PRODUCT) {
                 *part_of(s, of, &took->all) += seconds;
-                return;
-        }
-        if (s->place % 2 == 0) {
-                took->all.quadratic += seconds;
-                return;
+                return RV_OK;
         }
         const struct kernel found = operator_product(trace, &trace->events[of->event]);
+        s->backward_work += found.batch == 1 ? work_of(&found) : 0;
+        if (s->place % 2 == 0) {
+                took->all.quadratic += seconds;
+                return has_attention(s->layers, &s->layers->places[s->place].forward) ? RV_OK
+                                                                                      : compiled(s, &found);
+        }
         took->all.product += seconds;
         if (found.k == s->layers->B * s->layers->S && found.m != found.k)
                 took->weight += seconds;
+        return RV_OK;
 }
 
 /* Between the backward and the optimizer, and before the forward. */
@@ -273,8 +294,7 @@ static int share_operator(struct sharing *s, const struct step_operator *of)
                 s->shared->host += s->backward ? 0 : 1e-6 * (s->forward_end - s->host_begin);
                 s->shared->host += 1e-6 * fmax(0, of->end - s->now);
                 s->backward = true;
-                share_backward(s, of);
-                return RV_OK;
+                return share_backward(s, of);
         }
         if ((!s->begun || s->backward) && of->backward < 0 &&
             (class == OPERATOR_EMBEDDING || class == OPERATOR_PRODUCT))
@@ -365,6 +385,28 @@ static void give_places(const struct sharing *s)
 
 /* ---- a step ---- */
 
+/* Whether a step that was gone through is whole. */
+static int check_step(const struct sharing *s)
+{
+        static const double GRADIENTS = 2, ROUNDED = 1.001;
+        if (!s->begun)
+                return rv_fail(s->err, RV_EINPUT,
+                               "%.200s: a step has no forward: all of its products are autograd's", s->path);
+        if (!s->backward)
+                return s->product < s->layers->products
+                               ? not_all(s)
+                               : rv_fail(s->err, RV_EINPUT, "%.200s: a step has a forward without a backward",
+                                         s->path);
+        if (s->backward_work > ROUNDED * GRADIENTS * s->forward_work)
+                return rv_fail(
+                        s->err, RV_ENOTBUILT,
+                        "%.200s: linear products of the backward have %.2f times the operations of the "
+                        "forward's, where gradients have 2: steps that recompute activations are not "
+                        "mapped yet; trace them without",
+                        s->path, s->backward_work / s->forward_work);
+        return RV_OK;
+}
+
 int share_dtype(const struct traced_steps *steps, const struct trace_step *step)
 {
         for (int i = step->first; i < step->first + step->count; i++)
@@ -392,14 +434,7 @@ int share_step(struct shared_step *shared, const struct layers *layers, const st
                 abort();
         for (int i = step->first; i < step->first + step->count && rc == RV_OK; i++)
                 rc = share_operator(&s, &steps->operators[i]);
-        if (rc == RV_OK && !s.begun)
-                rc = rv_fail(err, RV_EINPUT,
-                             "%.200s: a step has no forward: all of its products are autograd's", path);
-        if (rc == RV_OK && !s.backward)
-                rc = s.product < layers->products
-                             ? not_all(&s)
-                             : rv_fail(err, RV_EINPUT, "%.200s: a step has a forward without a backward",
-                                       path);
+        rc = rc == RV_OK ? check_step(&s) : rc;
         if (rc == RV_OK) {
                 *(s.normed ? &shared->norm : &shared->other) += s.after;
                 if (!steps->trace->on_gpu)

@@ -313,9 +313,10 @@ static void begin_backward(struct maker *m, int64_t sequence, double length)
 }
 
 /* A micro-batch: forward, and backward from the end, in which each function takes twice as long as its
- * forward. Numbers of autograd are as they come. `at` is the event of the step. */
-static void add_micro_batch(struct maker *m, const struct gpt *gpt, int at)
+ * forward. Numbers of autograd are as they come. */
+static void add_micro_batch(struct maker *m, const struct gpt *gpt)
 {
+        const int at = m->trace.count;
         const int64_t C = gpt->n_embd, V = gpt->vocab_size, from = m->sequence;
         add_operator(m, "aten::embedding", 5, N, C, 0);
         for (int i = 0; i < gpt->n_layer; i++) {
@@ -362,7 +363,7 @@ static void add_step(struct maker *m, const struct gpt *gpt, int micro_batches)
         const int at = (int)(add(m, KINETO_ANNOTATION, "ProfilerStep#1", 0) - m->trace.events);
         m->now += 10; /* before the forward */
         for (int i = 0; i < micro_batches; i++)
-                add_micro_batch(m, gpt, at);
+                add_micro_batch(m, gpt);
         add_operator(m, "aten::_foreach_norm", 6, C, C, 0);
         add_operator(m, "aten::_foreach_mul_", 3, C, C, 0);
         add(m, KINETO_ANNOTATION, "Optimizer.step#AdamW.step", 50);
@@ -469,6 +470,66 @@ static void a_trace_of_another_model_is_refused_by_its_first_other_product(void 
         free_maker(&m);
 }
 
+static void a_backward_that_is_one_function_is_refused(void **state)
+{
+        (void)state;
+        struct maker m;
+        struct gpt gpt;
+        struct layers layers;
+        struct traced_steps steps;
+        struct rv_error_info err = {0};
+        int64_t last = -1;
+        prepare(&m, &gpt, &layers, 1, 1);
+        for (int i = 0; i < m.trace.count; i++) {
+                struct kineto_event *event = &m.trace.events[i];
+                if (strcmp(event->name, "aten::_log_softmax") == 0)
+                        last = event->sequence;
+                if (strstr(event->name, "evaluate_function"))
+                        event->sequence = last;
+        }
+        steps_find(&steps, &m.trace);
+        struct shared_step shared = {.kernels = malloc((size_t)layers.count * sizeof *shared.kernels)};
+        assert_int_equal(share_step(&shared, &layers, &steps, &steps.steps[0], "trace", &err), RV_ENOTBUILT);
+        assert_non_null(strstr(err.sentence, "torch.compile"));
+        free(shared.kernels);
+        steps_free(&steps);
+        layers_free(&layers);
+        free_maker(&m);
+}
+
+/* A forward that is run again stands within a function of the backward. */
+static void a_backward_that_runs_the_forward_again_is_refused(void **state)
+{
+        (void)state;
+        struct maker m;
+        struct gpt gpt;
+        struct layers layers;
+        struct traced_steps steps;
+        struct rv_error_info err = {0};
+        prepare(&m, &gpt, &layers, 1, 1);
+        for (int i = 0; i < m.trace.count; i++) {
+                struct kineto_event *event = &m.trace.events[i];
+                if (strcmp(event->name, "aten::mul") == 0 &&
+                    kineto_input(&m.trace, event, 0).extent[1] == 4 * gpt.n_embd) {
+                        event->name = "aten::addmm"; /* the GELU's, with the shapes of its product */
+                        for (int j = 0; j < i; j++)
+                                if (strcmp(m.trace.events[j].name, "aten::addmm") == 0)
+                                        event->shapes = m.trace.events[j].shapes;
+                }
+                if (strstr(event->name, "evaluate_function") && i + 1 < m.trace.count &&
+                    strcmp(m.trace.events[i + 1].name, "aten::mul") == 0)
+                        event->sequence = 1002; /* the first product's place */
+        }
+        steps_find(&steps, &m.trace);
+        struct shared_step shared = {.kernels = malloc((size_t)layers.count * sizeof *shared.kernels)};
+        assert_int_equal(share_step(&shared, &layers, &steps, &steps.steps[0], "trace", &err), RV_ENOTBUILT);
+        assert_non_null(strstr(err.sentence, "recompute activations"));
+        free(shared.kernels);
+        steps_free(&steps);
+        layers_free(&layers);
+        free_maker(&m);
+}
+
 static void points_are_what_the_steps_took_and_models_carry_over(void **state)
 {
         (void)state;
@@ -531,6 +592,8 @@ int main(void)
                 cmocka_unit_test(a_mixture_of_experts_is_refused_by_name),
                 cmocka_unit_test(a_steps_time_goes_to_the_kernels_that_do_its_work),
                 cmocka_unit_test(a_trace_of_another_model_is_refused_by_its_first_other_product),
+                cmocka_unit_test(a_backward_that_is_one_function_is_refused),
+                cmocka_unit_test(a_backward_that_runs_the_forward_again_is_refused),
                 cmocka_unit_test(points_are_what_the_steps_took_and_models_carry_over),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,7 +47,7 @@ real     := $(filter-out runtime/real/train.c runtime/real/sample.c,$(wildcard r
 sim      := $(filter-out sim/library/%,$(wildcard sim/*/*.c sim/*/*.cpp))
 profile  := $(addprefix calibrate/profile/,profile.c model.c surface.c surface_file.c tables.c)
 fit      := $(addprefix calibrate/profile/,fit.c robust.c surface_fit.c)
-calibrate := $(filter-out calibrate/measure.c,$(wildcard calibrate/*.c))
+calibrate := $(filter-out calibrate/measure.c,$(wildcard calibrate/*.c calibrate/trace/*.c))
 plot     := $(filter-out plots/main.c,$(wildcard plots/*.c))
 paper    := $(filter-out tests/paper/plans.c,$(wildcard tests/paper/*.c))
 # make prints a short line a file; make V=1 all that it runs.
@@ -101,7 +101,7 @@ $(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim launch engine co
 	$(LINK) $(SIMGRID_LIBS) $(LAUNCH_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
                 $(call lib,calibrate fit profile nn net device engine core models base)
-	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lm
+	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lz -lm
 $(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core models base)
 	$(LINK) -ljansson -lm
 $(BUILD)/bin/ranvier-doctor: $(call obj,$(wildcard runtime/doctor/*.c)) $(call lib,models base)
@@ -176,6 +176,11 @@ bench-prediction-company: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/company.py
 bench-prediction-llama: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/prediction.py --suite llama
+# A trace of PyTorch's as a calibration; TORCH: a Python whose PyTorch has Kineto, as PyPI's has and Debian's has not.
+TORCH ?= python3
+bench-trace: all
+	mkdir -p bench
+	RANVIER_BIN=$(abspath $(BUILD)/bin) $(TORCH) tests/bench/trace.py --out bench/trace.json $(TRACE_FLAGS)
 # All that predictions were held against, its tables in docs/validation.md and its figure: make evidence TABLES=FOLDER LOCAL=build/bench
 evidence: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/evidence.py $(if $(TABLES),--tables $(TABLES)) $(if $(LOCAL),--local $(LOCAL))
@@ -258,4 +263,4 @@ include docs/packaging/packaging.mk
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all demo test test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean
+.PHONY: fit-published profiles all demo test test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean

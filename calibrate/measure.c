@@ -725,8 +725,10 @@ static int start(int argc, char **argv)
         int rc = request_parse(&session.request, argc, argv, 0, false, &err);
         if (rc == COMMAND_LINE_DONE)
                 return 0;
-        if (rc == RV_OK && session.request.import.table_count > 0) {
-                rc = import_run(&session.request.import, &err);
+        const bool traced = session.request.trace.file_count > 0;
+        if (rc == RV_OK && (traced || session.request.import.table_count > 0)) {
+                rc = traced ? trace_run(&session.request.trace, &err)
+                            : import_run(&session.request.import, &err);
                 if (rc == RV_OK)
                         rc = file_check_printed(&err);
                 if (rc == RV_OK)
@@ -766,8 +768,9 @@ int main(int argc, char **argv)
                 session.request.threads = device_cpu_threads(net->local_ranks, &err);
                 rc = session.request.threads < 0 ? session.request.threads : RV_OK;
         }
-        if (rc == RV_OK && session.request.import.table_count > 0)
-                rc = rv_fail(&err, RV_EINPUT, "--import measures nothing: run it without mpirun");
+        if (rc == RV_OK && (session.request.import.table_count > 0 || session.request.trace.file_count > 0))
+                rc = rv_fail(&err, RV_EINPUT, "%s measures nothing: run it without mpirun",
+                             session.request.import.table_count > 0 ? "--import" : "--from-trace");
         rc = net_agree(net, done ? RV_OK : rc, &err);
         for (int i = 0; rc == RV_OK && !done && net->rank == 0 && i < session.request.gpt_count; i++)
                 if (gpt_warning(&session.request.gpts[i]))

@@ -52,6 +52,14 @@ static int parse_import(void *at, const char *option, const char *text, struct r
         return parse_path(option, text, &import->tables[import->table_count++], err);
 }
 
+static int parse_trace(void *at, const char *option, const char *text, struct rv_error_info *err)
+{
+        struct trace_request *trace = at;
+        if (trace->file_count == TRACE_FILES)
+                return rv_fail(err, RV_EINPUT, "%s: more than %d traces", option, TRACE_FILES);
+        return parse_path(option, text, &trace->files[trace->file_count++], err);
+}
+
 static int parse_fusion(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
         (void)option;
@@ -102,6 +110,13 @@ static const struct setting option_rows[] = {
                  "several tables"},
         {SETTING_TEXT, "source", .argument = "TEXT", AT(request.import.source),
          .help = "Where the tables are from, for who reads the profile"},
+        {SETTING_OWN, "from-trace", .argument = "TRACE", AT(request.trace), .parse = parse_trace,
+         .help = "Make the profile from a trace of PyTorch's profiler (record_shapes=True), of one --model, --micro-batch-size "
+                 "and --seq-len; several times for several traces; without --out it only says what was found"},
+        {SETTING_TEXT, "against", .argument = "PROFILE", AT(request.trace.against),
+         .help = "Print beside what the trace's kernels take what this profile says, kind by kind"},
+        {SETTING_PATH, "found", .argument = "FILE", AT(request.trace.found),
+         .help = "Write what was found in the traces to this file (JSON)"},
         {SETTING_HEADING, .help = "The plan family, whose kernels are measured; all others are then fitted:"},
         {SETTING_TEXT, "model", .argument = "MODEL,...", AT(request.models), .words = &models_words,
          .help = "Presets or config.json files (default demo)"},
@@ -175,6 +190,9 @@ static const struct argp argp = {
                "A GPU that others measured:\n"
                "  ranvier calibrate --import gemm.csv --import attention.csv --device h100 \\\n"
                "      --out mine.json\n"
+               "Steps of your own PyTorch, of which its profiler wrote a trace:\n"
+               "  ranvier calibrate --from-trace trace.json.gz --model traced.json \\\n"
+               "      --micro-batch-size 2 --seq-len 48 --out traced-profile.json\n"
                "One GPU, what GPT-2 124M takes on it:\n"
                "  ranvier calibrate --device cuda --precision bf16 --model gpt2-124m \\\n"
                "      --micro-batch-size 8 --out gpu.json\n\n"
@@ -296,6 +314,33 @@ static int check_import(struct request *request, struct rv_error_info *err)
         return file_check_uses(uses, import->table_count + 1, err);
 }
 
+/* A trace is of one model and one shape. */
+static int check_trace(struct request *request, struct rv_error_info *err)
+{
+        struct trace_request *trace = &request->trace;
+        struct file_use uses[TRACE_FILES + 2];
+        int rc;
+        for (int i = 0; i < trace->file_count; i++)
+                uses[i] = (struct file_use){"--from-trace", trace->files[i], false};
+        uses[trace->file_count] = (struct file_use){"--out", request->out, true};
+        uses[trace->file_count + 1] = (struct file_use){"--found", trace->found, true};
+        if ((rc = file_check_uses(uses, trace->file_count + 2, err)) != RV_OK ||
+            (!request->out && !trace->against))
+                return rc;
+        if ((rc = load_models(request, err)) != RV_OK)
+                return rc;
+        if (request->gpt_count > 1 || request->micro_batch_sizes.count != 1 || request->seq_lens.count > 1)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--from-trace needs one --model, one --micro-batch-size and one --seq-len: those "
+                        "of the trace");
+        trace->gpt = &request->gpts[0];
+        trace->micro_batch_size = request->micro_batch_sizes.values[0];
+        trace->seq_len = request->seq_lens.count ? request->seq_lens.values[0] : trace->gpt->n_positions;
+        trace->out = request->out;
+        return check_shapes(request, err);
+}
+
 /* Ranks of a CPU device that share processors are measured as many at once as can compute at once: a
  * simulation lets more of them share. */
 static int at_once(const struct request *request, int ranks)
@@ -322,6 +367,14 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
         *request = words.request;
         if (rc != RV_OK)
                 return rc;
+        if (request->trace.file_count > 0 && request->import.table_count > 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--from-trace and --import: a profile is made from one of them");
+        if (request->trace.file_count > 0)
+                return check_trace(request, err);
+        if (request->trace.found || request->trace.against)
+                return rv_fail(err, RV_EINPUT, "%s is of traces, which --from-trace names",
+                               request->trace.found ? "--found" : "--against");
         if (!request->out)
                 return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
         if (request->import.table_count > 0 && request->attention != ATTENTION_OURS)

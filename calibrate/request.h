@@ -5,6 +5,7 @@
 #define RANVIER_CALIBRATE_REQUEST_H
 
 #include "calibrate/import.h"
+#include "calibrate/trace/trace.h"
 #include "models/workload.h"
 #include "runtime/base/command_line.h"
 #include "runtime/base/parse.h"
@@ -66,6 +67,8 @@ struct request {
         int seconds; /* that measuring may take, but for its least; 0: as it needs */
         /* Tables to make the profile of, instead of measuring; without any table it is not asked for. */
         struct import_request import;
+        /* Traces of PyTorch to make it of; without any it is not asked for. */
+        struct trace_request trace;
 };
 
 /* Whether something else computes than the processor that launches the kernels. */

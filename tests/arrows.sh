@@ -45,7 +45,8 @@ BEGIN {
         may["sim"] = "sim/world sim/search sim/evidence"
         may["calibrate/profile"] = "models runtime/base runtime/sched runtime/plan runtime/engine calibrate/profile"
         may["calibrate"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report runtime/device runtime/net runtime/data runtime/nn" \
-                " runtime/optim calibrate/profile calibrate"
+                " runtime/optim calibrate/profile calibrate/trace/trace.h calibrate"
+        may["calibrate/trace"] = "models runtime/base runtime/device calibrate/profile calibrate calibrate/trace"
         may["plots"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report plots"
 }
 {

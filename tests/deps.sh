@@ -5,7 +5,7 @@ set -eu
 [ "${DEPS:-1}" = 0 ] && exit 0
 command -v dpkg-query >/dev/null || { echo "deps: no dpkg here: install the packages of docs/develop.md by hand, then DEPS=0" >&2; exit 1; }
 
-build="build-essential pkg-config libopenmpi-dev openmpi-bin libsimgrid-dev libgsl-dev libopenblas-dev libjansson-dev libyaml-dev"
+build="build-essential pkg-config libopenmpi-dev openmpi-bin libsimgrid-dev libgsl-dev libopenblas-dev libjansson-dev libyaml-dev zlib1g-dev"
 case "${1:-build}" in
 build) wanted="$build" ;;
 demo) wanted="$build gnuplot-nox" ;;

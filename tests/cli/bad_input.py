@@ -3,6 +3,7 @@
 Where a plan needs too much memory, a breakdown comes before the sentence. The sentences are in tests/golden/bad_input.txt (GOLDEN=1 rewrites it). Then: ranks that die, and jobs that are stopped."""
 import concurrent.futures
 import glob
+import gzip
 import hashlib
 import json
 import os
@@ -59,6 +60,11 @@ def validate(what, options):
 
 def calibrate(what, options):
     return case(f"calibrate: {what}", f"calibrate --quick --model tiny --out p.json {options}")
+
+
+def traced(what, trace, options="", model="pytorch_model.json"):
+    return case(f"calibrate: a trace {what}",
+                f"calibrate --from-trace {trace} --model {model} --micro-batch-size 2 --seq-len 48 --out p.json {options}".strip())
 
 
 def case(what, line, status=USAGE, ranks=ALONE):
@@ -536,6 +542,30 @@ CASES = [
     case("calibrate into the model", "calibrate --model tiny,model.json --out ./model.json", ranks=BOTH),
     case("calibrate into a folder that does not exist", "calibrate --quick --out nowhere/p.json", ranks=BOTH),
 
+    traced("that does not exist", "missing.json"),
+    traced("that is a folder", "folder"),
+    traced("that is a text", "text.txt"),
+    traced("that is empty", "empty.json"),
+    traced("that is another JSON", "model.json"),
+    traced("without shapes", "pytorch_no_shapes.json"),
+    traced("of a GPU without shapes", "pytorch_gpu.json"),
+    traced("cut off in the middle", "pytorch_truncated.json"),
+    traced("cut off in the middle, compressed", "pytorch_truncated.json.gz"),
+    traced("without steps", "pytorch_no_steps.json"),
+    traced("without events", "pytorch_empty.json"),
+    traced("of a forward alone", "pytorch_forward.json"),
+    traced("of another model", "pytorch.json", model="tiny"),
+    traced("of other micro-batches", "pytorch.json", "--micro-batch-size 4"),
+    traced("of sequences that are longer than the model's", "pytorch.json", "--seq-len 1024"),
+    traced("of several models", "pytorch.json", model="tiny,demo"),
+    traced("of micro-batches of several sizes", "pytorch.json", "--micro-batch-size 2,4"),
+    traced("of experts", "pytorch.json", model="mixtral-tiny"),
+    traced("against a profile that does not exist", "pytorch.json", "--against nothing"),
+    traced("into the trace", "pytorch.json", "--out ./pytorch.json"),
+    traced("into two files of one name", "pytorch.json", "--found ./p.json"),
+    traced("and tables", "pytorch.json", "--import table_twice.csv --device h100"),
+    case("calibrate: what was found, without a trace", "calibrate --model tiny --found f.json --out p.json"),
+
     case("compare with the beginning of an option", "compare predicted.json measured.json --cs a.csv"),
     case("plot with the beginning of an option", "plot timeline a.png trace.json --bat 1"),
     case("sample with the beginning of an option", "sample whole.safetensors --tok 5"),
@@ -890,6 +920,27 @@ def write_results(folder):
     write(folder, "header.safetensors", checkpoint[:100])
 
 
+def write_traces(folder):
+    """PyTorch's, each with one thing wrong."""
+    whole = gzip.decompress(read(TESTS, "fixtures", "trace_gpt2.json.gz"))
+    trace = json.loads(whole)
+    write(folder, "pytorch_model.json", read(TESTS, "fixtures", "trace_gpt2_model.json"))
+    write(folder, "pytorch.json", whole)
+    write(folder, "pytorch_truncated.json", whole[:len(whole) // 2])
+    write(folder, "pytorch_truncated.json.gz", read(TESTS, "fixtures", "trace_gpt2.json.gz")[:20000])
+
+    def save(name, events):
+        write(folder, f"pytorch_{name}.json", json.dumps({**trace, "traceEvents": events}))
+    events = trace["traceEvents"]
+    save("no_shapes", [{**e, "args": {}} for e in events])
+    save("gpu", [{**e, "args": {}} for e in events] +
+         [{"ph": "X", "cat": "kernel", "name": "gemm", "ts": events[0]["ts"] + i, "dur": 1, "tid": 7} for i in range(3)])
+    save("no_steps", [e for e in events if not e["name"].startswith("ProfilerStep#")])
+    save("empty", [])
+    backward = min(e["ts"] for e in events if e["name"].startswith("autograd::engine"))
+    save("forward", [e for e in events if e["ts"] < backward])
+
+
 def write_inputs(folder):
     os.mkdir(os.path.join(folder, "folder"))
     os.mkdir(os.path.join(folder, "temporary"))
@@ -899,6 +950,7 @@ def write_inputs(folder):
     write_tables(folder)
     write_profiles(folder)
     write_platforms(folder)
+    write_traces(folder)
     write_results(folder)
 
 

@@ -100,6 +100,8 @@ def bring(folder):
         shutil.copy(os.path.join(fixtures, f"measured-{i}.json"), os.path.join(folder, f"m{i}.json"))
     for name in ("48", "96", "192", "without", "with"):
         shutil.copy(os.path.join(fixtures, "predicted-1.json"), os.path.join(folder, name + ".json"))
+    for name, fixture in (("trace.json.gz", "trace_gpt2.json.gz"), ("traced.json", "trace_gpt2_model.json")):
+        shutil.copy(os.path.join(TREE, "tests", "fixtures", fixture), os.path.join(folder, name))
     write("gpt2.json", json.dumps({**small, "vocab_size": 4096}))
     with open(os.path.join(folder, "tokens.bin"), "wb") as file:
         file.write(b"".join(struct.pack("<H", i * i % 4096) for i in range(20000)))

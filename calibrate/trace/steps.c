@@ -1,0 +1,265 @@
+#include "calibrate/trace/steps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char STEP[] = "ProfilerStep#", BACKWARD[] = "autograd::engine::evaluate_function: ";
+/* Clocks of begin and end are rounded: events that are one in the other may stick out by so much. */
+static const double ROUNDING = 0.5;
+/* A call of the runtime that takes longer, in microseconds, waits for the GPU. */
+static const double LONGEST_CALL = 20;
+
+static bool begins(const char *name, const char *with)
+{
+        return strncmp(name, with, strlen(with)) == 0;
+}
+
+static void *resized(void *array, size_t count, size_t element_bytes)
+{
+        void *larger = realloc(array, count * element_bytes);
+        if (!larger)
+                abort();
+        return larger;
+}
+
+static double end_of(const struct kineto_event *event)
+{
+        return event->start + event->length;
+}
+
+/* ---- what is in what ---- */
+
+/* An event of the host, and where it lies: sorted so, each comes before those within it. */
+struct place {
+        int64_t thread;
+        double start, length;
+        int event;
+};
+
+static int by_place(const void *a, const void *b)
+{
+        const struct place *x = a, *y = b;
+        if (x->thread != y->thread)
+                return x->thread < y->thread ? -1 : 1;
+        if (x->start != y->start)
+                return x->start < y->start ? -1 : 1;
+        if (x->length != y->length)
+                return x->length > y->length ? -1 : 1;
+        return x->event - y->event;
+}
+
+static struct place *host_places(const struct kineto *trace, int *count)
+{
+        struct place *places = resized(NULL, (size_t)trace->count + 1, sizeof *places);
+        *count = 0;
+        for (int i = 0; i < trace->count; i++) {
+                const struct kineto_event *event = &trace->events[i];
+                if (kineto_of_host(event->kind))
+                        places[(*count)++] = (struct place){event->thread, event->start, event->length, i};
+        }
+        qsort(places, (size_t)*count, sizeof *places, by_place);
+        return places;
+}
+
+static void find_parents(struct traced_steps *steps, const struct place *places, int count)
+{
+        const struct kineto_event *events = steps->trace->events;
+        for (int i = 0; i < count; i++) {
+                int around = i && places[i - 1].thread == places[i].thread ? places[i - 1].event : -1;
+                while (around >= 0 &&
+                       (end_of(&events[around]) <= places[i].start ||
+                        end_of(&events[around]) + ROUNDING < places[i].start + places[i].length))
+                        around = steps->parent[around];
+                steps->parent[places[i].event] = around;
+        }
+}
+
+/* ---- what the GPU did ---- */
+
+struct launch {
+        int file;
+        int64_t correlation;
+        int event;
+};
+
+static int by_correlation(const void *a, const void *b)
+{
+        const struct launch *x = a, *y = b;
+        if (x->file != y->file)
+                return x->file - y->file;
+        return (x->correlation > y->correlation) - (x->correlation < y->correlation);
+}
+
+/* What an event of the host launched on the GPU. */
+struct launched {
+        double time; /* microseconds */
+        int count;
+};
+
+/* Returns it for each event; the caller frees it. */
+static struct launched *find_launched(struct traced_steps *steps)
+{
+        const struct kineto *trace = steps->trace;
+        struct launch *launches = resized(NULL, (size_t)trace->count + 1, sizeof *launches);
+        struct launched *launched = resized(NULL, (size_t)trace->count + 1, sizeof *launched);
+        int count = 0;
+        for (int i = 0; i < trace->count; i++) {
+                const struct kineto_event *event = &trace->events[i];
+                launched[i] = (struct launched){0};
+                if (event->kind == KINETO_RUNTIME && event->correlation >= 0)
+                        launches[count++] = (struct launch){event->file, event->correlation, i};
+        }
+        qsort(launches, (size_t)count, sizeof *launches, by_correlation);
+        for (int i = 0; i < trace->count; i++) {
+                const struct kineto_event *event = &trace->events[i];
+                const struct launch wanted = {event->file, event->correlation, i};
+                if (kineto_of_host(event->kind))
+                        continue;
+                const struct launch *launch =
+                        bsearch(&wanted, launches, (size_t)count, sizeof *launches, by_correlation);
+                if (launch) {
+                        launched[launch->event].time += event->length;
+                        launched[launch->event].count++;
+                }
+                steps->lost++; /* until an operator has it */
+                steps->lost_time += event->length;
+        }
+        free(launches);
+        return launched;
+}
+
+/* ---- operators of steps ---- */
+
+/* One thread's events are gone through in order. */
+struct walk {
+        struct traced_steps *steps;
+        const struct launched *launched; /* [events] */
+        bool *composed;                  /* [events]: other operators are in it */
+        int leaf;                        /* of steps->operators: the last one of this thread; -1: none */
+};
+
+static void mark_composed(struct traced_steps *steps, bool *composed)
+{
+        const struct kineto *trace = steps->trace;
+        memset(composed, 0, (size_t)trace->count);
+        for (int i = 0; i < trace->count; i++)
+                if (trace->events[i].kind != KINETO_RUNTIME && kineto_of_host(trace->events[i].kind) &&
+                    steps->parent[i] >= 0)
+                        composed[steps->parent[i]] = true;
+}
+
+static int backward_of(const struct traced_steps *steps, int event)
+{
+        while (event >= 0 && !begins(steps->trace->events[event].name, BACKWARD))
+                event = steps->parent[event];
+        return event;
+}
+
+static void add_operator(struct walk *walk, int index, const struct operator_row *row)
+{
+        struct traced_steps *steps = walk->steps;
+        const struct kineto_event *event = &steps->trace->events[index];
+        if ((steps->operator_count & (steps->operator_count - 1)) == 0)
+                steps->operators = resized(steps->operators,
+                                           (size_t)(steps->operator_count ? 2 * steps->operator_count : 1),
+                                           sizeof *steps->operators);
+        walk->leaf = steps->operator_count++;
+        steps->operators[walk->leaf] = (struct step_operator){.row = row,
+                                                              .event = index,
+                                                              .backward = backward_of(steps, index),
+                                                              .start = event->start,
+                                                              .end = end_of(event),
+                                                              .gpu = walk->launched[index].time};
+}
+
+static bool within_leaf(const struct walk *walk, const struct kineto_event *event)
+{
+        return walk->leaf >= 0 && event->start < walk->steps->operators[walk->leaf].end &&
+               event->thread == walk->steps->trace->events[walk->steps->operators[walk->leaf].event].thread;
+}
+
+static void visit(struct walk *walk, int index)
+{
+        const struct kineto_event *event = &walk->steps->trace->events[index];
+        const struct operator_row *row = operator_of(event->name);
+        const struct launched launched = walk->launched[index];
+        walk->steps->lost_time -= launched.time;
+        walk->steps->lost -= launched.count;
+        if (event->kind == KINETO_RUNTIME && event->length > LONGEST_CALL)
+                walk->steps->waits += event->length - LONGEST_CALL;
+        if (within_leaf(walk, event))
+                walk->steps->operators[walk->leaf].gpu += launched.time;
+        else if (event->kind == KINETO_RUNTIME && launched.count > 0)
+                add_operator(walk, index, row);
+        else if (event->kind != KINETO_RUNTIME && row->class != OPERATOR_UNKNOWN &&
+                 (row->class != OPERATOR_HOST || !walk->composed[index]))
+                add_operator(walk, index, row);
+        else if (event->kind == KINETO_OPERATOR && !walk->composed[index])
+                add_operator(walk, index, row);
+}
+
+static int by_start(const void *a, const void *b)
+{
+        const struct step_operator *x = a, *y = b;
+        return (x->start > y->start) - (x->start < y->start);
+}
+
+/* Threads of a step: the one that has it, and those that run backwards. */
+static bool takes_part(const struct traced_steps *steps, const struct place *place, int64_t thread)
+{
+        return place->thread == thread || backward_of(steps, place->event) >= 0;
+}
+
+static void add_step(struct walk *walk, const struct place *places, int count, int index)
+{
+        struct traced_steps *steps = walk->steps;
+        const struct kineto_event *event = &steps->trace->events[index];
+        if ((steps->count & (steps->count - 1)) == 0)
+                steps->steps = resized(steps->steps, (size_t)(steps->count ? 2 * steps->count : 1),
+                                       sizeof *steps->steps);
+        struct trace_step *step = &steps->steps[steps->count++];
+        *step = (struct trace_step){event->start, end_of(event), steps->operator_count, 0};
+        walk->leaf = -1;
+        for (int i = 0; i < count; i++)
+                if (places[i].start >= step->start && places[i].start < step->end &&
+                    places[i].event != index && takes_part(steps, &places[i], event->thread))
+                        visit(walk, places[i].event);
+        step->count = steps->operator_count - step->first;
+        if (step->count)
+                qsort(steps->operators + step->first, (size_t)step->count, sizeof *steps->operators,
+                      by_start);
+}
+
+void steps_find(struct traced_steps *steps, const struct kineto *trace)
+{
+        int count;
+        *steps = (struct traced_steps){.trace = trace};
+        steps->parent = resized(NULL, (size_t)trace->count + 1, sizeof *steps->parent);
+        for (int i = 0; i < trace->count; i++)
+                steps->parent[i] = -1;
+        struct place *places = host_places(trace, &count);
+        find_parents(steps, places, count);
+        struct launched *launched = find_launched(steps);
+        bool *composed = resized(NULL, (size_t)trace->count + 1, sizeof *composed);
+        mark_composed(steps, composed);
+        struct walk walk = {steps, launched, composed, -1};
+        for (int i = 0; i < count; i++)
+                if (begins(trace->events[places[i].event].name, STEP))
+                        add_step(&walk, places, count, places[i].event);
+        free(composed);
+        free(launched);
+        free(places);
+}
+
+void steps_free(struct traced_steps *steps)
+{
+        free(steps->parent);
+        free(steps->operators);
+        free(steps->steps);
+        *steps = (struct traced_steps){0};
+}
+
+double step_seconds(const struct traced_steps *steps, const struct step_operator *of)
+{
+        return 1e-6 * (steps->trace->on_gpu ? of->gpu : of->end - of->start);
+}

@@ -58,8 +58,8 @@ struct flag_axis {
         /* The lists that --plans all and --plans megatron try, where the user gives none. */
         struct flag_values all, megatron;
         /* Returns whether the values differ for this plan (a schedule does not matter with one stage). If
-         * they do not, only the first of the list is tried. NULL: they always differ. It may look at the grid,
-         * the model and the flags of earlier rows only, so that a search can pass over what follows. */
+         * they do not, only the first of the list is tried. NULL: they always differ. It may look at the
+         * grid, the model and the flags of earlier rows only, so that a search can pass over what follows. */
         bool (*matters)(const struct options *);
         /* How tables name a value, with %s in its place: "tp %s". */
         const char *label;

@@ -150,7 +150,7 @@ static void weigh(const struct ranvier_machine *m, const struct options *o, stru
 static int predict(const struct ranvier_machine *m, const struct options *o, struct ranvier_prediction *p,
                    struct rv_error_info *err)
 {
-        const double seconds = paper_batch_priced(&m->machine, o, NULL, err);
+        const double seconds = paper_batch_priced(&m->machine, o, NULL, NULL, err);
         if (isnan(seconds))
                 return (int)err->code;
         const double flops = gpt_batch_flops(&o->gpt, o->batch_size, o->seq_len, o->recompute);

@@ -69,6 +69,8 @@ enum {
         BOUND_PARTED,
         BOUND_UNITS,
         BOUND_WIDE,
+        BOUND_SPLIT, /* a framework's may follow from other flags */
+        BOUND_LOGITS,
         BOUND_AXES,
         BOUND_KEYS = BOUND_AXES + AXES
 };
@@ -82,6 +84,8 @@ static void write_key(const struct collection *c, const struct options *o, doubl
         key[BOUND_PARTED] = options_parts_backward(o);
         key[BOUND_UNITS] = o->zero > 1 ? o->zero : 0;
         key[BOUND_WIDE] = options_wide_gradients(o);
+        key[BOUND_SPLIT] = o->split;
+        key[BOUND_LOGITS] = (double)o->logits_bytes;
         for (int i = 0; i < c->space->axes.count; i++)
                 if (c->bears[i])
                         key[BOUND_AXES + i] = flag_value(c->space->axes.axis[i].flag, o);

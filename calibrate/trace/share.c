@@ -123,9 +123,11 @@ static double work_of(const struct kernel *product)
         return (double)product->m * (double)product->n * (double)product->k;
 }
 
-/* Finds the place of a product of the forward. */
+/* Finds the place of a product of the forward. One that has hardly any work is none of the model's layers:
+ * angles of rotary positions may be made by such a product. */
 static int forward_product(struct sharing *s, const struct step_operator *of, int *place)
 {
+        static const double HARDLY_ANY = 0.01;
         const struct kernel found = operator_product(s->steps->trace, &s->steps->trace->events[of->event]);
         if (!found.batch)
                 return no_shapes(s);
@@ -142,8 +144,9 @@ static int forward_product(struct sharing *s, const struct step_operator *of, in
                 }
                 return RV_OK;
         }
-        *place = 2 * s->product;
-        if (s->columns == 0 && has_attention(s->layers, &s->layers->places[*place].forward))
+        *place = 2 * (s->product + (s->columns > 0));
+        if (has_attention(s->layers, &s->layers->places[*place].forward) ||
+            (next && (double)found.batch * work_of(&found) < HARDLY_ANY * work_of(next)))
                 return RV_OK;
         return other_product(s, &found);
 }

@@ -126,15 +126,15 @@ def check_interrupt(tap):
 
 def main():
     tap = ranvier.Tap()
-    with tempfile.TemporaryDirectory() as folder:
-        answer = compare_with_sweep(tap, folder)
-        check_again(tap, folder, answer)
-    check_arithmetic(tap)
-    check_changes(tap)
-    check_days(tap)
-    check_text(tap)
-    if not ranvier.SANITIZED:
+    if not ranvier.SANITIZED:  # minutes there, of the same code with other numbers
+        with tempfile.TemporaryDirectory() as folder:
+            answer = compare_with_sweep(tap, folder)
+            check_again(tap, folder, answer)
+        check_changes(tap)
+        check_days(tap)
         check_interrupt(tap)
+    check_arithmetic(tap)
+    check_text(tap)
     tap.end()
 
 

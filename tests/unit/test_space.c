@@ -22,6 +22,12 @@ static const struct question questions[] = {
         {"gpt-12b", "v100-datasheet", "summit", 6, 12, 512, "1,3", "1", "1"},
         {"mixtral-tiny", "a100", "dgx-a100", 8, 32, 64, "1,2", "1", "1,2,4"},
 };
+/* Under the sanitizers, which look at code and not at numbers, the last and smallest alone. */
+#ifdef __SANITIZE_ADDRESS__
+enum { FIRST = 2 };
+#else
+enum { FIRST = 0 };
+#endif
 enum { QUESTIONS = sizeof questions / sizeof *questions };
 
 static struct space ask(const struct question *q)
@@ -146,7 +152,7 @@ static void searches_find_the_same(void **state)
 {
         (void)state;
         const double reaches[] = {1, 1.05, 1.3};
-        for (int i = 0; i < QUESTIONS; i++) {
+        for (int i = FIRST; i < QUESTIONS; i++) {
                 struct space space = ask(&questions[i]);
                 struct space_groups all = explore(&space, &questions[i]);
                 int within = 0;
@@ -196,7 +202,7 @@ static int64_t worth(const struct space *space, int gpus, int pp, bool pass_over
 static void nothing_worth_a_look_is_passed_over(void **state)
 {
         (void)state;
-        for (int i = 0; i < QUESTIONS; i++)
+        for (int i = FIRST; i < QUESTIONS; i++)
                 for (int pp = 1; pp <= 4; pp *= 2) {
                         struct space space = ask(&questions[i]);
                         int64_t numbers, all;
@@ -225,11 +231,11 @@ static void a_stopped_search_has_what_it_found(void **state)
 {
         (void)state;
         double last = 0;
-        struct space space = ask(&questions[0]);
-        struct space_groups all = explore(&space, &questions[0]);
+        struct space space = ask(&questions[FIRST]);
+        struct space_groups all = explore(&space, &questions[FIRST]);
         space.tick = stop_at_half;
         space.context = &last;
-        struct space_groups some = explore(&space, &questions[0]);
+        struct space_groups some = explore(&space, &questions[FIRST]);
         assert_true(some.stopped && !all.stopped);
         assert_true(some.groups[0].considered > 0 && some.groups[0].considered <= all.groups[0].considered);
         assert_true(some.groups[0].considered + some.groups[1].considered <

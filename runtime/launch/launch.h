@@ -68,10 +68,15 @@ void launch_close(struct launch *);
  * Returns 0, or RV_EINPUT with a sentence that says what would be right. */
 int launch_check(const char *list, struct rv_error_info *err);
 
+/* Returns whether launch_write would write a plan, as 0 or the error that it would be. */
+int launch_can_write(const struct options *, int gpus, int gpus_a_node, const char *list,
+                     struct rv_error_info *err);
+
 /* Writes a resolved plan, for so many GPUs of which a node has `gpus_a_node` (0: eight, or all of fewer), as
  * the list says. What a tool does not have and what changes the plan is RV_EPLAN with a sentence that names
  * the flag and the tool. What the tool has from elsewhere is told on `notes` (NULL: not at all), a line a
- * file. All files are written, each whole, or the first error is returned. */
+ * file. An error that a plan is to blame for comes before any file is written;
+ * each file is whole. */
 int launch_write(const struct options *, int gpus, int gpus_a_node, const char *list, FILE *notes,
                  struct rv_error_info *err);
 

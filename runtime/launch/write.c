@@ -311,14 +311,19 @@ static void forget(struct launch_output *out)
         out->count = 0;
 }
 
-static int write_tool(struct launch_output *out, const struct launch_tool *tool, const char *path,
-                      FILE *notes, struct rv_error_info *err)
+/* The items of the plan, which say the same when they are read. */
+static int make_items(struct launch_output *out, const struct launch_tool *tool, struct rv_error_info *err)
 {
         int rc = put_rows(out, tool, err);
         if (rc == 0)
                 rc = tool->write(out, err);
-        if (rc == 0)
-                rc = read_back(out, tool, err);
+        return rc ? rc : read_back(out, tool, err);
+}
+
+static int write_tool(struct launch_output *out, const struct launch_tool *tool, const char *path,
+                      FILE *notes, struct rv_error_info *err)
+{
+        int rc = make_items(out, tool, err);
         if (rc == 0)
                 rc = tool->print(out, path, err);
         list_elsewhere(out, tool);
@@ -338,15 +343,36 @@ static int usual_gpus_a_node(int gpus)
         return each;
 }
 
+static struct launch_output output_of(const struct options *o, int gpus, int gpus_a_node)
+{
+        const bool fits = gpus_a_node > 0 && gpus_a_node <= gpus && gpus % gpus_a_node == 0;
+        return (struct launch_output){
+                .options = o, .gpus = gpus, .gpus_a_node = fits ? gpus_a_node : usual_gpus_a_node(gpus)};
+}
+
+int launch_can_write(const struct options *o, int gpus, int gpus_a_node, const char *list,
+                     struct rv_error_info *err)
+{
+        struct targets targets;
+        struct launch_output out = output_of(o, gpus, gpus_a_node);
+        int rc = parse_targets(list, &targets, err);
+        for (int i = 0; rc == 0 && i < targets.count; i++)
+                if (targets.list[i].tool) {
+                        rc = make_items(&out, targets.list[i].tool, err);
+                        forget(&out);
+                }
+        return rc;
+}
+
 int launch_write(const struct options *o, int gpus, int gpus_a_node, const char *list, FILE *notes,
                  struct rv_error_info *err)
 {
         struct targets targets;
         const char *path = "";
-        const bool fits = gpus_a_node > 0 && gpus_a_node <= gpus && gpus % gpus_a_node == 0;
-        struct launch_output out = {
-                .options = o, .gpus = gpus, .gpus_a_node = fits ? gpus_a_node : usual_gpus_a_node(gpus)};
-        int rc = parse_targets(list, &targets, err);
+        struct launch_output out = output_of(o, gpus, gpus_a_node);
+        int rc = launch_can_write(o, gpus, gpus_a_node, list, err); /* all, before any file is written */
+        if (rc == 0)
+                rc = parse_targets(list, &targets, err);
         for (int i = 0; rc == 0 && i < targets.count; i++) {
                 const struct launch_tool *tool = targets.list[i].tool;
                 if (tool) {

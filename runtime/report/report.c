@@ -68,9 +68,9 @@ static json_t *flag_json(const struct flag *flag, const struct options *o)
         if (flag->store == STORE_REAL)
                 return json_real(strtod(text, NULL));
         const bool number = flag->store == STORE_WHOLE || flag->store == STORE_INT;
-        const bool whole = flag->set && !text[strspn(text, "0123456789")];
-        return number && !flag->names && (!flag->write || whole) ? json_integer(strtoll(text, NULL, 10))
-                                                                 : json_string(text);
+        const bool whole = (flag->set || flag->names) && !text[strspn(text, "0123456789")];
+        return number && (whole || (!flag->names && !flag->write)) ? json_integer(strtoll(text, NULL, 10))
+                                                                   : json_string(text);
 }
 
 /* The flags as they hold, with "_" for "-". */

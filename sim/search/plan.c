@@ -41,6 +41,7 @@ struct settings {
         char own_failure[sizeof((struct rv_error_info *)0)->sentence];
         double batch_tokens, days, price; /* 0: not given */
         int64_t memory;                   /* likewise */
+        int gpus_per_node;                /* of the machine */
         const char *report;
         bool json;
         char batch_text[24], seq_text[24], memory_text[24];
@@ -307,6 +308,7 @@ static int settle(struct settings *s, json_t *assumed, struct rv_error_info *err
         if (rc)
                 return rc;
         widen(ask, &machine);
+        s->gpus_per_node = machine.platform.gpus_per_node;
         machine_close(&machine);
         if (!ask->tokens_text)
                 assume(assumed, "a training of %s tokens (--tokens)", number_tokens(text, report_tokens(0)));
@@ -337,6 +339,7 @@ struct search {
         struct jobs jobs;
         struct progress progress;
         int begin; /* of the jobs under way */
+        int gpus_per_node;
         /* The plan of --from, and why it is not simulated, "". */
         struct candidate own;
         char own_failure[sizeof((struct rv_error_info *)0)->sentence];
@@ -347,6 +350,15 @@ static bool show_weighing(void *context, double share)
         struct search *s = context;
         progress_show(&s->progress, share, "weighing plans");
         return !interrupted;
+}
+
+/* Of plans that are to be written for another tool those that it has words for. */
+static bool can_be_written(void *context, const struct options *plan)
+{
+        const struct search *s = context;
+        struct rv_error_info why;
+        return launch_can_write(plan, (int)options_ranks(plan), s->gpus_per_node, s->settings->launch,
+                                &why) == 0;
 }
 
 static bool show_simulating(void *context)
@@ -457,6 +469,7 @@ static int weigh(struct search *s, int gpus, struct rv_error_info *err)
         s->space.workers = ask_processes(ask, 1);
         s->space.tick = show_weighing;
         s->space.context = s;
+        s->space.allows = s->settings->launch ? can_be_written : NULL;
         progress_begin(&s->progress);
         const int rc = space_explore(&s->groups, &s->space, ask->profile, ask->platform, ask->fits_only, err);
         progress_end(&s->progress, NULL);
@@ -467,7 +480,7 @@ static int weigh(struct search *s, int gpus, struct rv_error_info *err)
 static int best_on_paper(const struct settings *settings, int gpus, double *seconds, struct options *best,
                          struct rv_error_info *err)
 {
-        struct search s = {.settings = settings};
+        struct search s = {.settings = settings, .gpus_per_node = settings->gpus_per_node};
         const int rc = weigh(&s, gpus, err);
         *seconds = INFINITY;
         for (int i = 0; rc == 0 && i < s.groups.count; i++) {
@@ -544,7 +557,7 @@ static int plan(const struct settings *settings, const json_t *assumed, const ch
 {
         const struct ask *ask = &settings->ask;
         const int processes = ask_processes(ask, 1);
-        struct search s = {.settings = settings};
+        struct search s = {.settings = settings, .gpus_per_node = settings->gpus_per_node};
         const double started = progress_clock();
         int rc = weigh(&s, ask->space.gpus.values[0], err);
         struct plan_answer answer = {.ask = ask,

@@ -42,6 +42,9 @@ struct space {
         /* Called some times a second with the share of the combinations that were looked at, if it is not
          * NULL; when it returns false, the search ends with what it has. */
         bool (*tick)(void *context, double share);
+        /* Whether a plan may be a candidate; asked of those that fit and may be fast enough. NULL: all may.
+         */
+        bool (*allows)(void *context, const struct options *plan);
         void *context;
 };
 enum { SPACE_WORKERS = 64 };

@@ -117,11 +117,14 @@ void walk_memo_free(struct walk_memo *memo)
 
 /* ---- one plan ---- */
 
-/* Seconds on paper; INFINITY if they are beyond the limit, or if there is no price. */
+/* Seconds on paper; INFINITY if they are beyond the limit, if there is no price, or if the plan may not be.
+ */
 static double price(struct collection *c, const struct options *options, double limit)
 {
         struct rv_error_info why;
         struct paper_bound bound = {limit, 0};
+        if (c->space->allows && !c->space->allows(c->space->context, options))
+                return INFINITY;
         const double seconds = paper_batch_priced(c->machine, options, &bound, &c->memo->paper, &why);
         if (isnan(seconds)) {
                 exclude(c, &why);

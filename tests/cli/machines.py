@@ -109,8 +109,8 @@ def check_names(tap, folder, rows, absent):
 def check_others(tap, folder):
     csv = os.path.join(folder, "sweep.csv")
     status, out, err = ranvier.run(["sweep", "tiny", "--machine", "2xa100", "--batch-size", 8, "--offload", "no", "--csv", csv])
-    tap.ok(status == 0 and re.search(r"simulate tiny --gpus 2 --profile a100\S* --platform dgx-a100 ", out),
-           "sweep takes it, and says the winner's profile and platform", out + err)
+    tap.ok(status == 0 and re.search(r"simulate tiny --machine 2xa100 --gpus 2 ", out),
+           "sweep takes it, and names it in the winner's command", out + err)
     refused(tap, ["sweep", "tiny", "--machine", "2xa100", "--gpus", "2,4", "--batch-size", 8], "--gpus 4: machine 2xa100 has 2",
             "sweep refuses more GPUs than a node was asked for")
     table = os.path.join(folder, "runs.csv")

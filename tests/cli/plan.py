@@ -95,6 +95,25 @@ def check_days(tap):
     tap.ok(status == 0 and "within the 1000 days" in out, "one that does not is told so")
 
 
+def check_file(tap, folder):
+    """From a script of Megatron-LM to a better one."""
+    script, better, report = (os.path.join(folder, name) for name in ("train.sh", "best.sh", "best.json"))
+    flags = ["--tp", 8, "--dp", 1, "--micro-batch-size", 1, "--sequence-parallel", "--zero", 1]
+    ranvier.run(["simulate", *QUESTION, *flags, "--like", "megatron", "--launch", f"megatron={script}"])
+    answer = plan("--from", script, "--machine", MACHINE, "--launch", f"megatron={better}")
+    own = answer["own"]
+    tap.ok(answer["from"]["tool"] == "Megatron-LM" and answer["question"]["model"] == MODEL and answer["question"]["batch_size"] == 64,
+           "model and batch come from a launch script", answer["question"])
+    tap.ok(own["plan"]["tp"] == 8 and own["plan"]["like"] == "megatron" and own["batch_seconds"]["median"] > 1.05 * seconds(answer),
+           "whose own plan is simulated beside the best", own)
+    status, _, err = ranvier.run(["simulate", "--from", better, "--machine", MACHINE, "--report", report])
+    with open(report) as file:
+        again = json.load(file)
+    tap.ok(status == 0 and near(again["batch_seconds"]["median"], seconds(answer), 1e-6), "and the best is written as a script that is that plan", err)
+    status, _, err = ranvier.run(["plan", "--from", script, "--machine", MACHINE, "--launch", "megatron=/nowhere/best.sh"])
+    tap.ok(status == 2 and "/nowhere" in err, "a file that cannot be written is told before the search", err)
+
+
 def check_text(tap):
     status, out, err = ranvier.run(["plan", *QUESTION, *AXES])
     parts = ("the best plan", "a batch", "throughput", "memory", "bound by", "training", "searched", "profile", "platform", "again")
@@ -130,6 +149,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             answer = compare_with_sweep(tap, folder)
             check_again(tap, folder, answer)
+            check_file(tap, folder)
         check_changes(tap)
         check_days(tap)
         check_interrupt(tap)

@@ -174,6 +174,8 @@ static int refuse(const struct flag_conflict *conflict, const struct options *o,
 {
         char sentence[512];
         size_t end = 0;
+        if (!err)
+                return conflict->code;
         for (const char *at = conflict->sentence; *at;) {
                 const bool given = *at == '{';
                 if (!given && *at != '<') {

@@ -463,7 +463,7 @@ static int weigh(struct search *s, int gpus, struct rv_error_info *err)
         const struct ask *ask = &s->settings->ask;
         s->space = ask->space;
         s->space.gpus = (struct int_list){{gpus}, 1};
-        s->space.reach = 1.03;
+        s->space.reach = 1.02;
         s->space.larger = 2;
         s->space.margin = 0;
         s->space.workers = ask_processes(ask, 1);

@@ -98,7 +98,8 @@ struct space_group {
         struct candidate larger;
         /* How many of them, from the first on, are simulated or going to be. */
         int chosen;
-        /* [exclusions], by reason; the last one may be of several reasons. */
+        /* [exclusions], by reason; the last one may be of several reasons. With a reach the first reason
+         * alone. */
         struct space_exclusion excluded[SPACE_EXCLUSIONS];
         int exclusions;
         /* If some plan does not fit: what was said of the one that is nearest to it, by how many times it

@@ -155,15 +155,17 @@ static int add(struct collection *c, const struct options *options, struct rv_er
         return 0;
 }
 
-static void note_nearest(struct collection *c, const struct capacity *capacity,
-                         const struct capacity_need *need, const struct rv_error_info *why)
+/* The sentence is made for the nearest alone. */
+static void note_nearest(struct collection *c, const struct options *options, const struct capacity *capacity,
+                         const struct capacity_need *need)
 {
         const double excess = (double)capacity_needs(need) / (double)capacity_has(capacity, need);
+        struct capacity_need same;
         if (c->group->nearest_excess > 0 && excess >= c->group->nearest_excess)
                 return;
         c->group->nearest_excess = excess;
         c->group->nearest_number = c->number;
-        c->group->nearest = *why;
+        capacity_check(options, capacity, &same, &c->group->nearest);
 }
 
 /* A plan that does not fit, but would on larger devices, and be faster than all that fit. */
@@ -173,14 +175,13 @@ static void consider_larger(struct collection *c, const struct options *options,
         struct candidate *larger = &c->group->larger;
         struct capacity more = *capacity;
         struct capacity_need need;
-        struct rv_error_info why;
         double limit = atomic_load(&c->share->best);
         if (larger->machine && larger->paper_seconds < limit)
                 limit = larger->paper_seconds;
         if (c->space->larger == 0 || isinf(limit) || bound_of(c, options) > limit)
                 return;
         more.bytes[MEMORY_DEVICE] = (int64_t)(c->space->larger * (double)more.bytes[MEMORY_DEVICE]);
-        if (capacity_check(options, &more, &need, &why))
+        if (capacity_check(options, &more, &need, NULL))
                 return;
         const double seconds = price(c, options, limit);
         if (seconds < limit)
@@ -194,15 +195,14 @@ static int weigh(struct collection *c, const struct options *options, struct rv_
         machine_choose_logits(c->machine, &settled);
         struct capacity capacity = machine_capacity(c->machine, &settled);
         struct capacity_need need;
-        struct rv_error_info why;
         c->group->considered++;
         c->number++;
         if (bound_of(c, &settled) > limit_of(c)) {
                 c->group->slow++;
                 return 0;
         }
-        if (capacity_check(&settled, &capacity, &need, &why)) {
-                note_nearest(c, &capacity, &need, &why);
+        if (capacity_check(&settled, &capacity, &need, NULL)) {
+                note_nearest(c, &settled, &capacity, &need);
                 consider_larger(c, &settled, &capacity);
                 return 0;
         }
@@ -221,12 +221,14 @@ static bool stores_many(const struct options *options)
         return false;
 }
 
-/* Whether simulate would take the plan; if not, it is counted with the reason. */
+/* Whether simulate would take the plan; if not, it is counted with the reason. With a reach only the first
+ * reason is told: sentences take longer than plans. */
 static bool is_sound(struct collection *c, struct options *options)
 {
         struct rv_error_info why;
-        const bool sound = options_resolve_gpt(options, c->group->gpus, &why) == 0;
-        if (!sound)
+        const bool told = c->space->reach == 0 || c->group->exclusions == 0;
+        const bool sound = options_resolve_gpt(options, c->group->gpus, told ? &why : NULL) == 0;
+        if (!sound && told)
                 exclude(c, &why);
         options->fused = c->group->fused; /* which the profile says */
         return sound;
@@ -289,7 +291,6 @@ static int recomputations(const struct space *space)
 static bool make_least(const struct collection *c, const struct options *plan, struct options *least)
 {
         const struct space *space = c->space;
-        struct rv_error_info why;
         *least = *plan;
         for (int recompute = 0; recompute < RECOMPUTES; recompute++)
                 if ((space->recompute >> recompute & 1u) &&
@@ -298,7 +299,7 @@ static bool make_least(const struct collection *c, const struct options *plan, s
         for (int kept = !(space->offload_activations & SPACE_YES); kept <= 1; kept++) {
                 struct options own = *least;
                 own.offload_activations = !kept;
-                if (options_resolve_gpt(&own, c->group->gpus, &why) == 0) {
+                if (options_resolve_gpt(&own, c->group->gpus, NULL) == 0) {
                         own.fused = c->group->fused;
                         *least = own;
                         return true;
@@ -313,18 +314,17 @@ static bool may_fit(struct collection *c, const struct options *plan)
 {
         struct options least;
         struct capacity_need need;
-        struct rv_error_info why;
         if (!make_least(c, plan, &least))
                 return true;
         machine_choose_logits(c->machine, &least);
         struct capacity capacity = machine_capacity(c->machine, &least);
-        if (capacity_check(&least, &capacity, &need, &why) == 0)
+        if (capacity_check(&least, &capacity, &need, NULL) == 0)
                 return true;
-        note_nearest(c, &capacity, &need, &why);
+        note_nearest(c, &least, &capacity, &need);
         if (c->space->larger == 0)
                 return false;
         capacity.bytes[MEMORY_DEVICE] = (int64_t)(c->space->larger * (double)capacity.bytes[MEMORY_DEVICE]);
-        return capacity_check(&least, &capacity, &need, &why) == 0;
+        return capacity_check(&least, &capacity, &need, NULL) == 0;
 }
 
 /* One size of a plan with every recomputation. With a reach those are passed over that have more work than
@@ -482,13 +482,12 @@ double walk_seconds(const struct space_group *group, const struct space *space, 
         struct space_group own = *group;
         struct collection c = {.space = space, .machine = machine, .group = &own, .memo = memo};
         struct capacity_need need;
-        struct rv_error_info why;
         *excess = 0;
         if (options_ranks(plan) != group->gpus || !is_sound(&c, plan))
                 return INFINITY;
         machine_choose_logits(machine, plan);
         const struct capacity capacity = machine_capacity(machine, plan);
-        if (capacity_check(plan, &capacity, &need, &why)) {
+        if (capacity_check(plan, &capacity, &need, NULL)) {
                 *excess = (double)capacity_needs(&need) / (double)capacity_has(&capacity, &need);
                 return INFINITY;
         }

@@ -53,10 +53,22 @@ static int64_t unit_elements(const struct gpt *gpt, const struct stage *stage, c
                partition_blocks(gpt, stage, nth * each);
 }
 
+/* How many units from this one on have as many blocks of either kind. */
+static int alike(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan, int nth)
+{
+        const int each = max_int(plan->unit_layers, 1), dense = partition_dense(gpt, stage);
+        if ((nth + 1) * each <= dense)
+                return dense / each - nth;
+        if (nth * each < dense || (nth + 1) * each > stage->layers)
+                return 1;
+        return stage->layers / each - nth;
+}
+
 static int64_t largest_unit(const struct gpt *gpt, const struct stage *stage, const struct memory_plan *plan)
 {
         int64_t largest = 0;
-        for (int nth = 0; nth * max_int(plan->unit_layers, 1) < stage->layers; nth++)
+        for (int nth = 0; nth * max_int(plan->unit_layers, 1) < stage->layers;
+             nth += alike(gpt, stage, plan, nth))
                 largest = max_int64(largest, unit_elements(gpt, stage, plan, nth));
         return largest;
 }
@@ -76,8 +88,10 @@ static int64_t unit_place(const struct gpt *gpt, const struct stage *stage, cons
                 place += memory_aligned(u.head * e);
         if (blocks > 0 && !buffers->own)
                 place += blocks * memory_aligned(largest_unit(gpt, stage, plan) * e);
-        for (int unit = 0; buffers->own && unit < blocks; unit++)
-                place += memory_aligned(unit_elements(gpt, stage, plan, unit) * e);
+        for (int unit = 0, same; buffers->own && unit < blocks; unit += same) {
+                same = min_int(alike(gpt, stage, plan, unit), (int)blocks - unit);
+                place += same * memory_aligned(unit_elements(gpt, stage, plan, unit) * e);
+        }
         return place;
 }
 

@@ -290,7 +290,7 @@ result "a rank that is gone ends the sweep with a sentence"
 [ -z "$(find "$folder" -name 'gone.csv*')" ]
 result "and no file"
 # A simulation that takes minutes, whose process is killed.
-"$ranvier" sweep gpt-12b --batch-size 16384 --gpus 384 --micro-batch-size 1 --pp 48 --offload yes --recompute full \
+"$ranvier" sweep gpt-12b --jobs 1 --batch-size 16384 --gpus 384 --micro-batch-size 1 --pp 48 --offload yes --recompute full \
         --offload-activations no "${machine[@]}" --csv "$folder/killed.csv" >"$folder/out" 2>"$folder/said" &
 parent=$!
 child=

@@ -9,6 +9,7 @@
 #include "runtime/base/setting.h"
 #include "runtime/report/report.h"
 #include "sim/search/search.h"
+#include "sim/world/interval.h"
 #include "sim/world/paper_batch.h"
 
 #include <math.h>
@@ -401,6 +402,24 @@ static bool is_simulated(const struct jobs *jobs, const struct candidate *candid
         return false;
 }
 
+static const struct candidate *best_on_paper_of(const struct space_groups *groups)
+{
+        const struct candidate *best = NULL;
+        for (int i = 0; i < groups->count; i++) {
+                const struct space_group *group = &groups->groups[i];
+                if (group->count > 0 && (!best || group->candidates[0].paper_seconds < best->paper_seconds))
+                        best = &group->candidates[0];
+        }
+        return best;
+}
+
+/* Lists the best that divides the work in another way than `best`, unless it is listed. */
+static int add_next(struct search *s, const struct candidate *best, struct rv_error_info *err)
+{
+        const struct candidate *next = best ? answer_next(&s->groups, best) : NULL;
+        return next && !is_simulated(&s->jobs, next) ? jobs_add(&s->jobs, &next, 1, err) : 0;
+}
+
 /* The best on paper of each group, on until none could beat the best, and the best that divides the work in
  * another way. */
 static int simulate_best(struct search *s, int processes, struct rv_error_info *err)
@@ -413,17 +432,17 @@ static int simulate_best(struct search *s, int processes, struct rv_error_info *
                         found += rc;
                 }
                 rc = rc < 0 ? rc : 0;
+                if (rc == 0 && s->begin == 0)
+                        rc = add_next(s, best_on_paper_of(&s->groups), err);
                 if (rc == 0 && found > 0)
                         rc = run_jobs(s, processes, err);
         }
         const struct job *best = best_job(s);
         if (rc || !best || interrupted)
                 return rc;
-        const struct candidate *next = answer_next(&s->groups, best->candidate);
-        if (!next || is_simulated(&s->jobs, next))
-                return 0;
-        rc = jobs_add(&s->jobs, &next, 1, err);
-        return rc ? rc : run_jobs(s, processes, err);
+        const int before = s->jobs.count;
+        rc = add_next(s, best->candidate, err); /* if that is another one now */
+        return rc || s->jobs.count == before ? rc : run_jobs(s, processes, err);
 }
 
 /* The plan of --from as it is. */
@@ -483,12 +502,10 @@ static int best_on_paper(const struct settings *settings, int gpus, double *seco
         struct search s = {.settings = settings, .gpus_per_node = settings->gpus_per_node};
         const int rc = weigh(&s, gpus, err);
         *seconds = INFINITY;
-        for (int i = 0; rc == 0 && i < s.groups.count; i++) {
-                const struct space_group *group = &s.groups.groups[i];
-                if (group->count > 0 && group->candidates[0].paper_seconds < *seconds) {
-                        *seconds = group->candidates[0].paper_seconds;
-                        *best = group->candidates[0].options;
-                }
+        const struct candidate *plan = rc == 0 ? best_on_paper_of(&s.groups) : NULL;
+        if (plan) {
+                *seconds = plan->paper_seconds;
+                *best = plan->options;
         }
         space_free(&s.groups);
         /* More devices than there are, or than share the batch evenly, are no error of the question. */
@@ -540,6 +557,16 @@ static int show(const struct settings *s, const struct plan_answer *answer, stru
         return rc;
 }
 
+/* Of the answer alone: an interval takes as long as a hundred plans on paper. */
+static void find_interval(struct jobs *jobs, const struct job *best)
+{
+        struct job *job = &jobs->list[best - jobs->list];
+        const struct interval interval =
+                interval_of(job->candidate->machine, &job->candidate->options, job->outcome.figures.median);
+        job->outcome.figures.low = interval.known ? interval.low_seconds : 0;
+        job->outcome.figures.high = interval.known ? interval.high_seconds : 0;
+}
+
 /* What goes wrong in all simulations is an error; in some of them, the others answer. */
 static int check_best(const struct plan_answer *answer, struct rv_error_info *err)
 {
@@ -569,7 +596,6 @@ static int plan(const struct settings *settings, const json_t *assumed, const ch
                                      .jobs = &s.jobs,
                                      .search = {progress_clock() - started, processes, false}};
         s.jobs.tokens = report_tokens(ask->tokens);
-        s.jobs.intervals = true;
         if (rc == 0 && !(s.groups.stopped && s.groups.groups[0].considered == 0))
                 rc = search_check(&s.groups, err);
         if (rc == 0)
@@ -588,6 +614,8 @@ static int plan(const struct settings *settings, const json_t *assumed, const ch
                 rc = answer_find(&answer.answer, &s.groups, &s.jobs, processes, err);
         if (rc == 0)
                 rc = check_best(&answer, err);
+        if (rc == 0)
+                find_interval(&s.jobs, answer.answer.best);
         if (rc == 0 && settings->days > 0 &&
             answer.answer.best->outcome.figures.training_days > settings->days)
                 rc = find_enough(settings, &answer, &answer.enough, err);

@@ -445,8 +445,7 @@ bool file_would_replace(const char *path, const char *other)
         return same_name(path, other) && !written_in_place(path);
 }
 
-/* A name that is read and is no file is a preset's, or will be complained of by who reads it. */
-static bool clash(const struct file_use *a, const struct file_use *b)
+bool file_uses_clash(const struct file_use *a, const struct file_use *b)
 {
         if (!a->path || !b->path || !(a->written || b->written))
                 return false;
@@ -459,7 +458,7 @@ int file_check_uses(const struct file_use *uses, int count, struct rv_error_info
 {
         for (int i = 0; i < count; i++)
                 for (int j = i + 1; j < count; j++)
-                        if (clash(&uses[i], &uses[j]))
+                        if (file_uses_clash(&uses[i], &uses[j]))
                                 return rv_fail(err, RV_EINPUT, "%s and %s are the same file, %s",
                                                uses[i].name, uses[j].name,
                                                uses[uses[i].written ? i : j].path);

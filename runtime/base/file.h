@@ -125,6 +125,10 @@ struct file_use {
         bool written;     /* the program writes this file; else it reads it */
 };
 
+/* Returns whether writing one of two files would replace the other. A name that is read and is no file
+ * clashes with nothing: it is a preset's, or will be complained of by who reads it. */
+bool file_uses_clash(const struct file_use *, const struct file_use *);
+
 /* Checks the files of a command line before the work begins: every file that will be written can be
  * (file_check_writable), and replaces neither one that is read nor another one that is written. Returns 0
  * or RV_EINPUT. */

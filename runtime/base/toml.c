@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY = 512, VALUE = 8192 };
+enum { KEY = 512, VALUE = 8192, DEEP = 16 };
 
 struct reader {
         const char *path, *at;
@@ -14,6 +14,7 @@ struct reader {
         char table[KEY]; /* the table that keys are in, with a point behind it; "": none */
         char value[VALUE];
         size_t length; /* of the value */
+        int depth;     /* of arrays within each other */
         struct rv_error_info *err;
 };
 
@@ -126,6 +127,10 @@ static int read_value(struct reader *r);
 static int read_array(struct reader *r)
 {
         int rc = 0;
+        if (r->depth == DEEP)
+                return rv_fail(r->err, RV_EINPUT, "%s:%d: more than %d arrays inside each other", r->path,
+                               r->line, DEEP);
+        r->depth++;
         r->at++;
         for (bool first = true;; first = false) {
                 skip_lines(r);
@@ -141,6 +146,7 @@ static int read_array(struct reader *r)
                         return wrong(r, "a comma or ]");
                 r->at += *r->at == ',';
         }
+        r->depth--;
         r->at++;
         return 0;
 }

@@ -6,6 +6,7 @@
 #ifndef RANVIER_RUNTIME_LAUNCH_LAUNCH_H
 #define RANVIER_RUNTIME_LAUNCH_LAUNCH_H
 
+#include "runtime/base/file.h"
 #include "runtime/plan/options.h"
 
 #include <stdio.h>
@@ -64,9 +65,10 @@ void launch_close(struct launch *);
 
 /* ---- writing ---- */
 
-/* Checks a list "TOOL=FILE,TOOL=FILE" (slurm among the tools: a job that starts the other one, or ranvier).
- * Returns 0, or RV_EINPUT with a sentence that says what would be right. */
-int launch_check(const char *list, struct rv_error_info *err);
+/* Checks a list "TOOL=FILE,TOOL=FILE" (slurm among the tools: a job that starts the other one, or ranvier;
+ * NULL: there is none), also against the other files of the command line. Returns 0, or RV_EINPUT with a
+ * sentence that says what would be right. */
+int launch_check(const char *list, const struct file_use *uses, int count, struct rv_error_info *err);
 
 /* Returns whether launch_write would write a plan, as 0 or the error that it would be. */
 int launch_can_write(const struct options *, int gpus, int gpus_a_node, const char *list,

@@ -71,9 +71,9 @@ int launch_wrong(const struct launch *l, const char *key, enum rv_error code, st
 int launch_number(const struct launch *l, const char *key, int64_t *value, struct rv_error_info *err)
 {
         const char *text = launch_value(l, key);
-        if (!text || parse_int(key, text, INT64_MIN / 2, INT64_MAX / 2, value, NULL) == 0)
+        if (!text || parse_int(key, text, INT32_MIN, INT32_MAX, value, NULL) == 0)
                 return 0;
-        return launch_wrong(l, key, RV_EINPUT, err, "a whole number was expected");
+        return launch_wrong(l, key, RV_EINPUT, err, "a whole number was expected, of at most %d", INT32_MAX);
 }
 
 bool launch_lists(const char *list, const char *word)

@@ -62,14 +62,14 @@ static bool assign(struct shell *s)
                 s->at++;
                 for (skip(s, true); *s->at && *s->at != ')'; skip(s, true)) {
                         const char *from = s->at;
-                        s->at = shell_word_end(from);
+                        s->at = shell_word_end(s, from);
                         s->at += s->at == from; /* an operator that has no place there */
                         shell_expand_words(s, &made, from, s->at);
                         count_lines(s, from, s->at);
                 }
                 s->at += *s->at == ')';
         } else {
-                s->at = shell_word_end(value);
+                s->at = shell_word_end(s, value);
                 char *text = shell_expand_one(s, value, s->at);
                 if (old && old->values.count) {
                         char *both = shell_room(s, strlen(old->values.list[0]) + strlen(text) + 1);
@@ -137,12 +137,11 @@ static void run_text(struct shell *s, const char *text)
         const char *at = s->at;
         const int line = s->line;
         const struct words command = s->command;
-        if (++s->nested < NESTED) {
-                s->command = shell_new_words(s, WORDS);
-                s->at = text;
-                run(s);
-                s->command = command;
-        }
+        shell_deeper(s);
+        s->command = shell_new_words(s, WORDS);
+        s->at = text;
+        run(s);
+        s->command = command;
         s->at = at;
         s->line = line;
         s->nested--;
@@ -196,10 +195,9 @@ static void end_command(struct shell *s, const char *by)
 
 static void open_block(struct shell *s, int kind)
 {
-        s->full |= s->depth == BLOCKS;
-        if (s->depth < BLOCKS)
-                s->blocks[s->depth++] =
-                        (struct block){.kind = kind, .outer = s->active, .condition = s->condition};
+        if (s->depth == BLOCKS)
+                shell_end(s);
+        s->blocks[s->depth++] = (struct block){.kind = kind, .outer = s->active, .condition = s->condition};
         s->condition = kind != BLOCK_CASE;
 }
 
@@ -227,7 +225,7 @@ static char *next_word(struct shell *s)
         const char *from;
         skip(s, true);
         from = s->at;
-        s->at = shell_word_end(from);
+        s->at = shell_word_end(s, from);
         return shell_expand_one(s, from, s->at);
 }
 
@@ -237,7 +235,7 @@ static void read_patterns(struct shell *s)
         bool fits = false;
         for (skip(s, true); *s->at && *s->at != ')'; skip(s, true)) {
                 const char *from = s->at;
-                if (strncmp(from, "esac", 4) == 0 && shell_word_end(from) == from + 4)
+                if (strncmp(from, "esac", 4) == 0 && shell_word_end(s, from) == from + 4)
                         return;
                 const char *pattern = next_word(s);
                 fits |= s->depth > 0 && fnmatch(pattern, s->blocks[s->depth - 1].subject, 0) == 0;
@@ -286,8 +284,7 @@ static bool keyword(struct shell *s, const char *at, size_t length)
         else if (is(word, "case")) {
                 const char *subject = next_word(s);
                 open_block(s, BLOCK_CASE);
-                if (s->depth > 0)
-                        s->blocks[s->depth - 1].subject = known_text(subject);
+                s->blocks[s->depth - 1].subject = known_text(subject);
                 next_word(s); /* in */
                 read_patterns(s);
         } else if (is(word, "!"))
@@ -322,7 +319,7 @@ static void redirect(struct shell *s)
         s->at += signs + (heredoc && s->at[signs] == '-');
         skip(s, false);
         const char *from = s->at;
-        s->at = shell_word_end(from);
+        s->at = shell_word_end(s, from);
         if (heredoc)
                 snprintf(s->heredoc, sizeof s->heredoc, "%s", shell_expand_one(s, from, s->at));
 }
@@ -370,7 +367,7 @@ static void run(struct shell *s)
                 }
                 if ((s->command.count == 0 || s->declaring) && assign(s))
                         continue;
-                s->at = shell_word_end(from);
+                s->at = shell_word_end(s, from);
                 if (s->command.count == 0 && keyword(s, from, (size_t)(s->at - from)))
                         continue;
                 const int before = s->command.count;
@@ -480,29 +477,37 @@ static int make_items(struct launch *l, struct shell *s, struct rv_error_info *e
         return rc;
 }
 
+/* Reads the whole text. Returns false when something of it does not fit. */
+static bool read_all(struct shell *s, const char *text)
+{
+        if (setjmp(s->over))
+                return false;
+        s->at = text;
+        s->line = 1;
+        s->active = s->status = true;
+        s->command = shell_new_words(s, WORDS);
+        s->best = shell_new_words(s, 1);
+        s->plain = shell_new_words(s, WORDS);
+        read_sbatch(s, text);
+        run(s);
+        return true;
+}
+
 int launch_read_shell(struct launch *l, const char *text, struct rv_error_info *err)
 {
         struct shell *s = calloc(1, sizeof *s);
-        int rc = 0;
+        int rc;
         if (s)
                 s->arena = malloc(ARENA);
         if (!s || !s->arena)
                 rc = rv_fail(err, RV_ESYSTEM, "no memory to read %s", l->path);
-        if (rc == 0) {
-                s->at = text;
-                s->line = 1;
-                s->active = s->status = true;
-                s->command = shell_new_words(s, WORDS);
-                s->best = shell_new_words(s, 1);
-                s->plain = shell_new_words(s, WORDS);
-                read_sbatch(s, text);
-                run(s);
-                rc = s->full ? rv_fail(err, RV_EINPUT,
-                                       "%s: its variables become too long or too many to be a launch "
-                                       "script's",
-                                       l->path)
-                             : make_items(l, s, err);
-        }
+        else if (!read_all(s, text))
+                rc = rv_fail(err, RV_EINPUT,
+                             "%s: its variables become too long, too many or too deep to be a launch "
+                             "script's",
+                             l->path);
+        else
+                rc = make_items(l, s, err);
         if (s)
                 free(s->arena);
         free(s);

@@ -5,7 +5,10 @@
 
 #include "runtime/launch/table.h"
 
-enum { ARENA = 1 << 23, FIELD = 16384, WORDS = 2048, VARIABLES = 1024, BLOCKS = 32, NESTED = 8 };
+#include <setjmp.h>
+
+/* DEPTH: of expansions, sums and shells within each other. */
+enum { ARENA = 1 << 23, FIELD = 16384, WORDS = 2048, VARIABLES = 1024, BLOCKS = 32, DEPTH = 64 };
 
 struct words {
         char **list;
@@ -22,7 +25,7 @@ struct shell {
         int line, nested;
         char *arena;
         size_t used;
-        bool full; /* something did not fit */
+        jmp_buf over; /* where reading goes on when something does not fit: shell_end */
         struct variable variables[VARIABLES];
         int variable_count;
         struct words command, best, plain;
@@ -37,8 +40,13 @@ struct shell {
         char heredoc[64];
 };
 
-/* Returns room that is freed with the shell. Where there is none left its beginning is used again, and `full`
- * set. */
+/* Something does not fit: ends the reading of the script. Does not return. */
+_Noreturn void shell_end(struct shell *);
+
+/* Begins what may stand within itself, and ends the reading where that is too deep; its end is `nested--`. */
+void shell_deeper(struct shell *);
+
+/* Returns room that is freed with the shell. */
 void *shell_room(struct shell *, size_t size);
 char *shell_copy(struct shell *, const char *text, size_t length);
 
@@ -53,7 +61,7 @@ void shell_set(struct shell *, const char *name, size_t length, struct words val
 void shell_set_text(struct shell *, const char *name, const char *text);
 
 /* Return what is behind a raw word, and the length of a name that a variable can have; 0: there is none. */
-const char *shell_word_end(const char *at);
+const char *shell_word_end(struct shell *, const char *at);
 size_t shell_name_length(const char *at);
 
 /* Return the text that a raw word becomes if it is not split; or append those that it becomes. */

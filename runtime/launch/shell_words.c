@@ -4,13 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+void shell_end(struct shell *s)
+{
+        longjmp(s->over, 1);
+}
+
+void shell_deeper(struct shell *s)
+{
+        if (++s->nested > DEPTH)
+                shell_end(s);
+}
+
 void *shell_room(struct shell *s, size_t size)
 {
         const size_t whole = (size + 15) / 16 * 16;
-        if (whole > ARENA - s->used) {
-                s->full = true;
-                s->used = 0;
-        }
+        if (whole > ARENA - s->used)
+                shell_end(s);
         void *at = s->arena + s->used;
         s->used += whole;
         return at;
@@ -32,10 +41,8 @@ struct words shell_new_words(struct shell *s, int most)
 
 void shell_append(struct shell *s, struct words *to, char *word, int line)
 {
-        if (to->count == WORDS) {
-                s->full = true;
-                return;
-        }
+        if (to->count == WORDS)
+                shell_end(s);
         to->lines[to->count] = line;
         to->list[to->count++] = word;
 }
@@ -59,11 +66,9 @@ struct variable *shell_find(struct shell *s, const char *name, size_t length)
 void shell_set(struct shell *s, const char *name, size_t length, struct words values)
 {
         struct variable *v = shell_find(s, name, length);
-        if (!v && s->variable_count == VARIABLES) {
-                s->full = true;
-                return;
-        }
         if (!v) {
+                if (s->variable_count == VARIABLES)
+                        shell_end(s);
                 v = &s->variables[s->variable_count++];
                 v->name = shell_copy(s, name, length);
         }
@@ -79,10 +84,10 @@ void shell_set_text(struct shell *s, const char *name, const char *text)
 
 /* ---- words and what they expand to ---- */
 
-static const char *close_of(const char *at, char opens, char closes);
+static const char *close_of(struct shell *s, const char *at, char opens, char closes);
 
 /* Behind what begins at `at`: a quoted part, an expansion, or one character. */
-static const char *part_end(const char *at)
+static const char *part_end(struct shell *s, const char *at)
 {
         if (*at == '\\' && at[1])
                 return at + 2;
@@ -93,30 +98,32 @@ static const char *part_end(const char *at)
         if (*at == '"' || *at == '`') {
                 const char quote = *at++;
                 while (*at && *at != quote)
-                        at = *at == '$' || *at == '\\' ? part_end(at) : at + 1;
+                        at = *at == '$' || *at == '\\' ? part_end(s, at) : at + 1;
                 return at + (*at != 0);
         }
         if (*at == '$' && at[1] == '(')
-                return close_of(at + 2, '(', ')');
+                return close_of(s, at + 2, '(', ')');
         if (*at == '$' && at[1] == '{')
-                return close_of(at + 2, '{', '}');
+                return close_of(s, at + 2, '{', '}');
         return at + 1;
 }
 
-static const char *close_of(const char *at, char opens, char closes)
+static const char *close_of(struct shell *s, const char *at, char opens, char closes)
 {
-        for (int depth = 1; *at; at = *at == opens || *at == closes ? at + 1 : part_end(at)) {
+        int depth = 1;
+        shell_deeper(s);
+        while (*at && depth > 0) {
                 depth += (*at == opens) - (*at == closes);
-                if (depth == 0)
-                        return at + 1;
+                at = *at == opens || *at == closes ? at + 1 : part_end(s, at);
         }
+        s->nested--;
         return at;
 }
 
-const char *shell_word_end(const char *at)
+const char *shell_word_end(struct shell *s, const char *at)
 {
         while (*at && !strchr(" \t\n;&|()<>", *at))
-                at = part_end(at);
+                at = part_end(s, at);
         return at;
 }
 
@@ -139,9 +146,9 @@ struct field {
 
 static void put(struct shell *s, struct field *f, char c)
 {
-        s->full |= f->length + 1 == FIELD;
-        if (f->length + 1 < FIELD)
-                f->text[f->length++] = c;
+        if (f->length + 1 == FIELD)
+                shell_end(s);
+        f->text[f->length++] = c;
         f->open = true;
 }
 
@@ -210,10 +217,13 @@ static int64_t sum_of(struct sum *e, int least);
 
 static int64_t operand(struct sum *e)
 {
+        int64_t value;
         e->at += strspn(e->at, " \t\n");
         if (*e->at == '(') {
                 e->at++;
-                const int64_t value = sum_of(e, 0);
+                shell_deeper(e->s);
+                value = sum_of(e, 0);
+                e->s->nested--;
                 e->at += strspn(e->at, " \t\n");
                 e->known &= *e->at == ')';
                 e->at += *e->at == ')';
@@ -221,11 +231,15 @@ static int64_t operand(struct sum *e)
         }
         if (*e->at == '-') {
                 e->at++;
-                return -operand(e);
+                shell_deeper(e->s);
+                value = operand(e);
+                e->s->nested--;
+                e->known &= value != INT64_MIN;
+                return value == INT64_MIN ? 0 : -value;
         }
         const size_t length = shell_name_length(e->at);
         char *end;
-        const int64_t value = strtoll(e->at, &end, 10);
+        value = strtoll(e->at, &end, 10);
         if (length > 0) { /* a variable without its dollar */
                 const struct variable *v = shell_find(e->s, e->at, length);
                 struct sum inner = {e->s, v && v->values.count ? v->values.list[0] : "", e->known};
@@ -316,7 +330,7 @@ static void put_braces(struct shell *s, struct field *f, const char *at, const c
 /* An expansion that begins with a dollar. Returns what is behind it. */
 static const char *put_dollar(struct shell *s, struct field *f, const char *at, bool quoted)
 {
-        const char *end = part_end(at);
+        const char *end = part_end(s, at);
         const size_t length = shell_name_length(at + 1);
         if (at[1] == '{')
                 put_braces(s, f, at + 2, end - (end[-1] == '}'), quoted);
@@ -347,6 +361,7 @@ static const char *put_dollar(struct shell *s, struct field *f, const char *at, 
 static void expand(struct shell *s, struct field *f, const char *at, const char *end, bool quoted)
 {
         bool inside = false; /* of double quotes */
+        shell_deeper(s);
         while (at < end) {
                 if (*at == '"') {
                         inside = !inside;
@@ -357,7 +372,7 @@ static void expand(struct shell *s, struct field *f, const char *at, const char 
                                 put(s, f, at[1]);
                         at += 2;
                 } else if (*at == '\'' && !inside) {
-                        const char *close = part_end(at);
+                        const char *close = part_end(s, at);
                         f->open = true;
                         for (at++; at + 1 < close; at++)
                                 put(s, f, *at);
@@ -365,12 +380,13 @@ static void expand(struct shell *s, struct field *f, const char *at, const char 
                 } else if (*at == '$')
                         at = put_dollar(s, f, at, quoted || inside);
                 else if (*at == '`') {
-                        const char *close = part_end(at);
+                        const char *close = part_end(s, at);
                         put_unknown(s, f, at, (size_t)(close - at));
                         at = close;
                 } else
                         put(s, f, *at++);
         }
+        s->nested--;
 }
 
 void shell_expand_words(struct shell *s, struct words *to, const char *at, const char *end)

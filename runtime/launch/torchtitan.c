@@ -3,8 +3,8 @@
 #include "runtime/launch/table.h"
 
 #include "runtime/base/file.h"
-#include "runtime/base/parse.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* clang-format off */
@@ -179,9 +179,12 @@ static int read_stages(struct launch *l, int layers, struct rv_error_info *err)
         const bool interleaved = strcmp(launch_said(l, "schedule"), "interleaved") == 0;
         int64_t chunks = 2; /* torchtitan's default */
         char text[24];
+        if (pp < 1 || each < 0)
+                return launch_wrong(l, pp < 1 ? "parallelism.pipeline_parallel_degree" : key, RV_EINPUT, err,
+                                    "a whole number from 1 on was expected");
         if (pp == 1 && interleaved)
                 return launch_say(l, "schedule", "1f1b", NULL, err);
-        if (pp < 1 || !interleaved)
+        if (!interleaved)
                 return 0;
         if (each > 0 && layers > 0)
                 chunks = (layers + pp * each - 1) / (pp * each);
@@ -341,10 +344,10 @@ static int write_plan(struct launch_output *out, struct rv_error_info *err)
 /* A value as TOML has it: numbers, truths and lists are bare. */
 static void print_value(FILE *stream, const char *value)
 {
-        int64_t number;
+        char *end;
+        strtod(value, &end);
         const bool bare = *value == '[' || strcmp(value, "true") == 0 || strcmp(value, "false") == 0 ||
-                          strspn(value, "0123456789.") == strlen(value) ||
-                          parse_int("", value, INT64_MIN, INT64_MAX, &number, NULL) == 0;
+                          (end != value && !*end);
         fprintf(stream, bare ? "%s\n" : "\"%s\"\n", value);
 }
 

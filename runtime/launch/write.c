@@ -223,11 +223,11 @@ static const struct launch_tool *started(const struct targets *targets, const ch
         return tool;
 }
 
-int launch_check(const char *list, struct rv_error_info *err)
+int launch_check(const char *list, const struct file_use *uses, int count, struct rv_error_info *err)
 {
-        struct targets targets;
+        struct targets targets = {.count = 0};
         const char *path;
-        int rc = parse_targets(list, &targets, err);
+        int rc = list ? parse_targets(list, &targets, err) : 0;
         for (int i = 0; rc == 0 && i < targets.count; i++) {
                 rc = file_check_writable(targets.list[i].path, err);
                 if (rc == 0 && !targets.list[i].tool && !started(&targets, &path))
@@ -238,6 +238,11 @@ int launch_check(const char *list, struct rv_error_info *err)
                         if (file_would_replace(targets.list[i].path, targets.list[j].path))
                                 rc = rv_fail(err, RV_EINPUT, "--launch: two files are the same, %s",
                                              targets.list[i].path);
+                const struct file_use written = {"--launch", targets.list[i].path, true};
+                for (int j = 0; rc == 0 && j < count; j++)
+                        if (file_uses_clash(&uses[j], &written))
+                                rc = rv_fail(err, RV_EINPUT, "%s and --launch are the same file, %s",
+                                             uses[j].name, written.path);
         }
         return rc;
 }

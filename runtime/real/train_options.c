@@ -222,9 +222,9 @@ static int check_messages(const struct options *o, const struct net *net, struct
 static int check_checkpoint(const struct train_settings *s, const struct file_use *uses, int count,
                             struct rv_error_info *err)
 {
+        const struct file_use written = {"--checkpoint", s->checkpoint, true};
         for (int i = 0; i < count; i++)
-                if (uses[i].path && (uses[i].written || access(uses[i].path, F_OK) == 0) &&
-                    file_would_replace(s->checkpoint, uses[i].path))
+                if (file_uses_clash(&uses[i], &written))
                         return rv_fail(err, RV_EINPUT, "%s and --checkpoint are the same, %s", uses[i].name,
                                        s->checkpoint);
         return checkpoint_check_writable(s->checkpoint, err);
@@ -232,10 +232,11 @@ static int check_checkpoint(const struct train_settings *s, const struct file_us
 
 static int check_outputs(const struct train_settings *s, struct rv_error_info *err)
 {
-        const struct file_use uses[] = {{"MODEL", s->plan.model, false},   {"--data", s->data, false},
-                                        {"--init", s->init, false},        {"--report", s->plan.report, true},
-                                        {"--trace", s->plan.trace, true},  {"--log", s->log, true},
-                                        {"--products", s->products, false}};
+        const struct file_use uses[] = {
+                {"MODEL", s->plan.model, false},    {"--data", s->data, false},
+                {"--init", s->init, false},         {"--report", s->plan.report, true},
+                {"--trace", s->plan.trace, true},   {"--log", s->log, true},
+                {"--products", s->products, false}, {"--from", s->from.path[0] ? s->from.path : NULL, false}};
         int rc = file_check_uses(uses, sizeof uses / sizeof *uses, err);
         return rc || !s->checkpoint ? rc : check_checkpoint(s, uses, sizeof uses / sizeof *uses, err);
 }
@@ -399,9 +400,12 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
         if (rc)
                 return rc;
         rc = resolve(s, net, err);
-        if (rc == 0 && !quiet)
+        if (rc || quiet) /* what is printed and written is rank 0's */
+                return rc;
+        rc = check_outputs(s, err);
+        if (rc == 0)
                 launch_print(&s->from, "train", stderr);
-        return rc || quiet ? rc : check_outputs(s, err); /* the outputs are rank 0's */
+        return rc;
 }
 
 json_t *train_options_json(const struct train_settings *s)

@@ -213,8 +213,9 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
                                         {"--platform", ask->platform, false},
                                         {"--from", s->from, false},
                                         {"--report", s->report, true}};
-        const int rc = s->launch ? launch_check(s->launch, err) : 0;
-        return rc ? rc : file_check_uses(uses, sizeof uses / sizeof *uses, err);
+        const int count = sizeof uses / sizeof *uses;
+        const int rc = file_check_uses(uses, count, err);
+        return rc ? rc : launch_check(s->launch, uses, count, err);
 }
 
 /* ---- a file of another tool ---- */

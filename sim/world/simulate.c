@@ -139,13 +139,17 @@ static const char documentation[] =
 
 static int check_files(const struct settings *s, struct rv_error_info *err)
 {
-        const struct file_use uses[] = {
-                {"MODEL", s->plan.model, false},          {"--profile", s->profile, false},
-                {"--platform", s->platform, false},       {"--replay", s->replay, false},
-                {"--report", s->plan.report, true},       {"--trace", s->plan.trace, true},
-                {"--platform-xml", s->platform_xml, true}};
-        const int rc = s->launch ? launch_check(s->launch, err) : 0;
-        return rc ? rc : file_check_uses(uses, sizeof uses / sizeof *uses, err);
+        const struct file_use uses[] = {{"MODEL", s->plan.model, false},
+                                        {"--profile", s->profile, false},
+                                        {"--platform", s->platform, false},
+                                        {"--replay", s->replay, false},
+                                        {"--report", s->plan.report, true},
+                                        {"--trace", s->plan.trace, true},
+                                        {"--platform-xml", s->platform_xml, true},
+                                        {"--from", s->from.path[0] ? s->from.path : NULL, false}};
+        const int count = sizeof uses / sizeof *uses;
+        const int rc = file_check_uses(uses, count, err);
+        return rc ? rc : launch_check(s->launch, uses, count, err);
 }
 
 /* A trace has its own durations: what would say others is refused rather than passed over. */

@@ -349,7 +349,14 @@ CASES = [
     case("simulate: a script that does not say its vocabulary", "simulate --from launch_vocabulary.sh --machine h100"),
     case("simulate: a script whose heads do not divide its width", "simulate --from launch_heads.sh --machine h100"),
     case("simulate: a script whose sizes do not divide its GPUs", "simulate --from launch_gpus.sh --machine h100"),
+    simulate("a script whose variables grow", "--from launch_grows.sh"),
+    simulate("a script with an array of thousands of words", "--from launch_chunks.sh"),
+    simulate("a script with expansions inside each other", "--from launch_deep.sh"),
+    simulate("a script with sums inside each other", "--from launch_sums.sh"),
+    simulate("a script that starts itself", "--from launch_shells.sh"),
     simulate("a TOML of another tool", "--from launch_other.toml"),
+    simulate("a TOML with arrays inside each other", "--from launch_deep.toml"),
+    simulate("a job with a negative number of layers", "--from launch_stages.toml"),
     simulate("a TOML cut short", "--from launch_truncated.toml"),
     simulate("a TOML with a key twice", "--from launch_twice.toml"),
     simulate("a TOML with a date", "--from launch_date.toml"),
@@ -367,6 +374,10 @@ CASES = [
     simulate("a job of Slurm that starts nothing", "--launch slurm=job.sh"),
     simulate("two tools in one file", "--launch megatron=a.sh,ranvier=a.sh"),
     simulate("a launch in a folder that does not exist", "--launch megatron=missing/a.sh"),
+    simulate("a launch in the place of the report", "--launch megatron=a.sh --report a.sh"),
+    simulate("a launch in the place of what is read", "--from launch_zero.json --launch deepspeed=launch_zero.json"),
+    simulate("a report in the place of what is read", "--from launch_zero.json --report launch_zero.json"),
+    train("a report in the place of what is read", "--from launch_zero.json --report launch_zero.json"),
     simulate("products in fp8, which the profile has not", "--precision fp8 --profile h100-published --platform dgx-h100"),
     simulate("fused kernels that the profile has not", "--fusion on"),
     simulate("a device that the profile is not of", "--device cpu"),
@@ -683,6 +694,13 @@ def write_launches(folder):
     write(folder, "launch_date.toml", job + "begun = 2024-12-01\n")
     write(folder, "launch_flavor.toml", job.replace("8B", "9B"))
     write(folder, "launch_key.toml", job + "[parallelism]\ntensor_parallel_degrees = 2\n")
+    write(folder, "launch_deep.toml", "[model]\nflavor = " + "[" * 100000 + "\n")
+    stages = '[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_layers_per_stage = -1\n'
+    write(folder, "launch_stages.toml", job + stages)
+    for name, body in {"grows": "A=" + "x" * 9000 + "\n" + "B=$A\n" * 2000, "chunks": "A=(%s)\n" % ("word " * 3000),
+                       "deep": "A=" + "${A:-" * 100000 + "\n", "sums": "A=$((" + "(" * 5000 + "1" + ")" * 5000 + "))\n",
+                       "shells": "A='eval \"$A\"'\neval \"$A\"\n"}.items():
+        write(folder, f"launch_{name}.sh", body + script % f"--num-layers 4 {sizes}")
     write(folder, "launch_other.json", json.dumps({"scripts": {"start": "node ."}}))
     zero = {"train_batch_size": 16, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}
     write(folder, "launch_nvme.json", json.dumps(zero, indent=1))

@@ -1,9 +1,10 @@
-/* `ranvier compare` and `ranvier plot`. */
+/* `ranvier compare`, `ranvier plot` and `ranvier report`. */
 #include "plots/compare.h"
 #include "runtime/base/command_line.h"
 #include "runtime/base/setting.h"
 #include "plots/figure.h"
 #include "plots/figures.h"
+#include "plots/html/report.h"
 
 #include "runtime/base/file.h"
 #include "runtime/plan/options.h"
@@ -12,6 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { STATUS_FAILED = 1, STATUS_USAGE = 2 };
 
@@ -384,6 +386,94 @@ static int command_plot(int argc, char **argv)
         return rc ? complain("plot", &err) : 0;
 }
 
+struct report_options {
+        struct words words;  /* OUT FILE... */
+        const char *command; /* NULL: this one */
+};
+
+/* clang-format off */
+static const struct setting report_rows[] = {
+        {SETTING_TEXT, "command", .argument = "TEXT", AT(report_options, command),
+         .help = "The command that the page says it was made with (default: this one)"},
+        {.help = NULL},
+};
+/* clang-format on */
+
+static error_t report_parser(int key, char *text, struct argp_state *state)
+{
+        struct report_options *o = state->input;
+        if (key == ARGP_KEY_ARG)
+                return add_word(&o->words, text);
+        return settings_take(report_rows, o, key, text, command_line_error(state));
+}
+
+static struct argp_option report_options_list[SETTINGS + 1];
+static const struct argp report_argp = {
+        .options = report_options_list,
+        .parser = report_parser,
+        .args_doc = "OUT.html|FOLDER FILE...",
+        .doc = "Makes one page of HTML, which needs no network and no other file, of reports (--report of "
+               "plan, "
+               "simulate and train), tables (--csv of sweep, compare, validate and price) and traces "
+               "(--trace): "
+               "the question, the answer, figures, tables to sort and filter, timelines to zoom, "
+               "assumptions, "
+               "sources and commands. A prediction and a training of the same model and plan are set beside "
+               "each "
+               "other. Of a FOLDER, which is made if it is missing, the page is report.html.\vExamples:\n"
+               "  ranvier report report.html plan.json\n"
+               "  ranvier report out/ predicted-*.json measured-*.json sweep.csv trace.json\n"};
+
+/* The name of the page: of a folder report.html in it. */
+static int name_page(const char *out, char *path, size_t size, struct rv_error_info *err)
+{
+        const char *end = strrchr(out, '.');
+        const bool page = end && strcmp(end, ".html") == 0;
+        struct stat info;
+        const int length = snprintf(path, size, page ? "%s" : "%s/report.html", out);
+        if (length < 0 || (size_t)length >= size)
+                return rv_fail(err, RV_EINPUT, "%.200s...: the path is longer than %zu bytes", out, size - 1);
+        if (page || (stat(out, &info) == 0 && S_ISDIR(info.st_mode)))
+                return 0;
+        return mkdir(out, 0777) == 0
+                       ? 0
+                       : rv_fail(err, RV_EINPUT,
+                                 "%s: cannot be made a folder for the report: %s; or a name that "
+                                 "ends in .html was expected",
+                                 out, strerror(errno));
+}
+
+static int report(const struct report_options *o, const char *command, struct rv_error_info *err)
+{
+        char path[1024];
+        if (o->words.count < 2)
+                return rv_fail(err, RV_EINPUT,
+                               "a page to write and at least one file to read were expected: ranvier report "
+                               "OUT.html FILE...");
+        int rc = name_page(o->words.list[0], path, sizeof path, err);
+        const struct file_use output = {"OUT", path, true};
+        if (rc == 0)
+                rc = check_outputs(&output, 1, &o->words, 1, err);
+        if (rc == 0)
+                rc = html_report(path, o->words.list + 1, o->words.count - 1,
+                                 o->command ? o->command : command, err);
+        return rc;
+}
+
+static int command_report(int argc, char **argv)
+{
+        struct rv_error_info err = {0};
+        struct report_options o = {.command = NULL};
+        char *list[4096], *command = command_line_text(argv[0], argc, argv);
+        o.words = (struct words){.list = list, .capacity = sizeof list / sizeof *list};
+        settings_options(report_rows, report_options_list, 0);
+        int rc = command_line_parse(&report_argp, argc, argv, &o, false, &err);
+        if (rc == 0)
+                rc = report(&o, command, &err);
+        free(command);
+        return rc && rc != COMMAND_LINE_DONE ? complain("report", &err) : 0;
+}
+
 int main(int argc, char **argv)
 {
         const char *command = argc > 1 ? argv[1] : "";
@@ -396,7 +486,12 @@ int main(int argc, char **argv)
                 argv[1] = strcpy(name, "ranvier plot");
                 return command_plot(argc - 1, argv + 1);
         }
-        fprintf(stderr, "ranvier-plot: 'compare' or 'plot' was expected as the first word, not '%s'\n",
+        if (strcmp(command, "report") == 0) {
+                argv[1] = strcpy(name, "ranvier report");
+                return command_report(argc - 1, argv + 1);
+        }
+        fprintf(stderr,
+                "ranvier-plot: 'compare', 'plot' or 'report' was expected as the first word, not '%s'\n",
                 command);
         return STATUS_USAGE;
 }

@@ -26,6 +26,7 @@ static const struct command commands[] = {
         {"simulate", "ranvier-sim", "simulate", "predict a training run, here or on a cluster"},
         {"compare", "ranvier-plot", "compare", "a predicted and a measured report side by side, with errors"},
         {"plot", "ranvier-plot", "plot", "figures from reports and traces"},
+        {"report", "ranvier-plot", "report", "one page of HTML from reports, tables and traces"},
         {"sample", "ranvier-sample", NULL, "text from a trained model"},
         {"plan", "ranvier-sim", "plan", "the best plan for a model on a machine, and what it takes"},
         {"sweep", "ranvier-sim", "sweep",

@@ -13,8 +13,8 @@ INCLUDEDIR ?= $(PREFIX)/include
 
 # The files that programs look for (runtime/base/file.h).
 DATA_FOLDERS := models/presets runtime/plan/frameworks sim/platforms sim/platforms/collectives sim/machines sim/tables \
-                calibrate/profiles calibrate/devices plots
-DATA_FILES    = $(wildcard $(foreach e,json gp csv,$(DATA_FOLDERS:%=%/*.$(e))))
+                calibrate/profiles calibrate/devices plots plots/html
+DATA_FILES    = $(wildcard $(foreach e,json gp csv css js,$(DATA_FOLDERS:%=%/*.$(e))))
 
 # What the programs say of their options, as man pages and completions; a tool of the build.
 MANUAL := $(BUILD)/share/man/man1/ranvier.1

@@ -1,0 +1,571 @@
+#include "plots/html/report.h"
+
+#include "plots/figures.h"
+#include "plots/html/inputs.h"
+#include "plots/html/page.h"
+#include "runtime/base/csv.h"
+#include "runtime/base/number.h"
+#include "runtime/base/version.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CELLS = 128, LONGEST_TABLE = 5000 };
+
+static const char *text_of(const json_t *object, const char *key)
+{
+        const char *text = json_string_value(json_object_get(object, key));
+        return text ? text : "";
+}
+
+static double number_of(const json_t *object, const char *key)
+{
+        return json_number_value(json_object_get(object, key));
+}
+
+static const char *base_name(const char *path)
+{
+        const char *slash = strrchr(path, '/');
+        return slash ? slash + 1 : path;
+}
+
+/* ---- a plan: the question, the answer, and what else there is ---- */
+
+static void put_card(struct page *p, const char *label, const char *value, const char *format, double number)
+{
+        char note[96] = "";
+        if (format)
+                snprintf(note, sizeof note, format, number);
+        page_card(p, label, value, note);
+}
+
+static void put_time(struct page *p, const char *label, double median, double low, double high)
+{
+        char value[NUMBER_TEXT], least[NUMBER_TEXT], most[NUMBER_TEXT], note[96] = "";
+        if (high > 0)
+                snprintf(note, sizeof note, "nine times in ten %s to %s", number_seconds(least, low),
+                         number_seconds(most, high));
+        page_card(p, label, number_seconds(value, median), note);
+}
+
+static void put_training(struct page *p, const json_t *plan, const json_t *best)
+{
+        char text[64], tokens[NUMBER_TEXT], count[NUMBER_TEXT], hours[64];
+        const double days = number_of(best, "training_days"), wanted = number_of(plan, "days_wanted"),
+                     cost = number_of(best, "cost"), energy = number_of(best, "kilowatt_hours_at_most");
+        snprintf(text, sizeof text, "%.1f days", days);
+        snprintf(hours, sizeof hours, "%s tokens%s",
+                 number_tokens(tokens, number_of(best, "training_tokens")),
+                 wanted <= 0      ? ""
+                 : days <= wanted ? ", within the days wanted"
+                                  : ", longer than wanted");
+        page_card(p, "Training", text, hours);
+        page_card(p, "GPU hours", number_count(count, number_of(best, "gpu_hours")), "");
+        if (cost > 0)
+                page_card(p, "Cost", number_count(count, cost), "in the unit of --price-per-gpu-hour");
+        if (energy > 0) {
+                snprintf(text, sizeof text, "%s kWh", number_count(count, energy));
+                page_card(p, "Energy, at most", text, text_of(json_object_get(plan, "sources"), "power"));
+        }
+}
+
+static void put_answer(struct page *p, const json_t *plan)
+{
+        const json_t *best = json_object_get(plan, "best"), *time = json_object_get(best, "batch_seconds");
+        const double bytes = number_of(json_object_get(best, "memory"), "device_peak_bytes"),
+                     capacity = number_of(best, "device_memory_bytes"), host = number_of(best, "host_bytes");
+        char text[96], value[NUMBER_TEXT];
+        page_command(p, text_of(best, "flags"));
+        page_cards(p);
+        put_time(p, "A batch", number_of(time, "median"), number_of(time, "low"), number_of(time, "high"));
+        snprintf(text, sizeof text, "%s tokens/s", number_count(value, number_of(best, "tokens_per_second")));
+        put_card(p, "Throughput", text, number_of(best, "percent_of_peak") > 0 ? "%.1f %% of peak" : NULL,
+                 number_of(best, "percent_of_peak"));
+        snprintf(text, sizeof text, "of %s", number_bytes(value, capacity));
+        page_card(p, "Memory of the fullest GPU", number_bytes(value, bytes), capacity > 0 ? text : "");
+        if (host > 0)
+                page_card(p, "Host memory", number_bytes(value, host), "");
+        put_training(p, plan, best);
+        page_cards_end(p);
+}
+
+static void put_bounds(struct page *p, const json_t *plan)
+{
+        static const char *const columns[] = {"What the time goes to", "Share of a batch", NULL};
+        const json_t *part;
+        size_t i;
+        page_heading(p, "What bounds it");
+        page_table(p, columns, NULL);
+        json_array_foreach(json_object_get(plan, "bound_by"), i, part)
+        {
+                char text[32];
+                const double share = number_of(part, "share");
+                snprintf(text, sizeof text, "%.1f %%", 100 * share);
+                page_row(p);
+                page_cell(p, text_of(part, "what"));
+                page_number(p, share, text);
+        }
+        page_table_end(p);
+}
+
+static void put_changes(struct page *p, const json_t *plan)
+{
+        static const char *const columns[] = {"Change", "Gain", "The best plan then", NULL};
+        const json_t *changes = json_object_get(plan, "changes"), *change;
+        size_t i;
+        if (json_array_size(changes) == 0)
+                return;
+        page_heading(p, "What would help most");
+        page_table(p, columns, NULL);
+        json_array_foreach(changes, i, change)
+        {
+                char text[32];
+                snprintf(text, sizeof text, "%+.1f %%", 100 * number_of(change, "gain"));
+                page_row(p);
+                page_cell(p, text_of(change, "what"));
+                page_number(p, number_of(change, "gain"), text);
+                page_cell(p, text_of(change, "flags"));
+        }
+        page_table_end(p);
+}
+
+static void put_second(struct page *p, const json_t *plan)
+{
+        const json_t *second = json_object_get(plan, "second"), *win,
+                     *enough = json_object_get(plan, "enough");
+        const double best = number_of(json_object_get(json_object_get(plan, "best"), "batch_seconds"),
+                                      "median"),
+                     seconds = number_of(json_object_get(second, "batch_seconds"), "median");
+        char text[NUMBER_TEXT];
+        size_t i;
+        if (json_is_object(enough)) {
+                page_heading(p, "In the days that it may take");
+                page_format(p, "%.0f GPUs would do, on paper in %.1f days, with", number_of(enough, "gpus"),
+                            number_of(enough, "days"));
+                page_command(p, text_of(enough, "flags"));
+        }
+        if (!second)
+                return;
+        page_heading(p, "The next, which divides the work in another way");
+        page_command(p, text_of(second, "flags"));
+        fputs("<p>", p->out);
+        page_format(p, "A batch takes %s, %.1f %% more.", number_seconds(text, seconds),
+                    100 * (seconds / best - 1));
+        json_array_foreach(json_object_get(plan, "second_wins"), i, win) page_format(
+                p, " It wins with %s times %.3g.", text_of(win, "change"), number_of(win, "times"));
+        fputs("</p>\n", p->out);
+}
+
+static void put_plan(struct page *p, const json_t *plan)
+{
+        const json_t *question = json_object_get(plan, "question"), *assumed,
+                     *search = json_object_get(plan, "search");
+        char a[NUMBER_TEXT], b[NUMBER_TEXT], c[NUMBER_TEXT];
+        size_t i;
+        page_section(p, "The question", NULL);
+        fputs("<p>", p->out);
+        page_format(p,
+                    "How should %s be trained on %.0f GPUs (%s, %s), in batches of %.0f sequences of %.0f "
+                    "tokens, in "
+                    "%s, and what does that take?",
+                    text_of(question, "model"), number_of(question, "gpus"), text_of(question, "gpu"),
+                    text_of(question, "platform"), number_of(question, "batch_size"),
+                    number_of(question, "seq_len"), text_of(question, "precision"));
+        json_array_foreach(json_object_get(question, "assumed"), i, assumed)
+                page_format(p, " Assumed: %s.", json_string_value(assumed));
+        fputs("</p>\n", p->out);
+        page_section(p, "The answer", NULL);
+        put_answer(p, plan);
+        put_bounds(p, plan);
+        put_second(p, plan);
+        put_changes(p, plan);
+        page_heading(p, "How it was found");
+        fputs("<p>", p->out);
+        page_format(p, "%s plans were weighed in %s, %s of them fit, and the best %.0f were simulated%s.",
+                    number_count(a, number_of(search, "weighed")),
+                    number_seconds(b, number_of(search, "seconds")),
+                    number_count(c, number_of(search, "fit")), number_of(search, "simulated"),
+                    json_is_true(json_object_get(search, "stopped"))
+                            ? "; the search was stopped before its end"
+                            : "");
+        fputs("</p>\n", p->out);
+}
+
+/* ---- runs ---- */
+
+/* What a figure is drawn from. */
+struct drawing {
+        const struct run *runs;
+        int count;
+        const char *path;
+        int (*of_runs)(const char *out, const struct run *runs, int count, struct rv_error_info *err);
+        int (*of_file)(const char *out, const char *path, struct rv_error_info *err);
+};
+
+static int draw(const char *out, const void *context, struct rv_error_info *err)
+{
+        const struct drawing *d = context;
+        return d->of_runs ? d->of_runs(out, d->runs, d->count, err) : d->of_file(out, d->path, err);
+}
+
+static int draw_timeline(const char *out, const char *path, struct rv_error_info *err)
+{
+        return figures_timeline(out, path, -1, err);
+}
+
+static void put_bytes(struct page *p, double bytes)
+{
+        char text[NUMBER_TEXT];
+        page_number(p, bytes, number_bytes(text, bytes));
+}
+
+static void put_run(struct page *p, const struct run *run)
+{
+        const struct figures *f = &run->figures;
+        char text[96], low[NUMBER_TEXT], high[NUMBER_TEXT], grid[96];
+        snprintf(grid, sizeof grid, "pp %d, dp %d, tp %d%s", run->pp, run->dp, run->tp,
+                 run->context_ranks > 1 ? ", cp" : "");
+        if (run->context_ranks > 1)
+                snprintf(grid + strlen(grid), sizeof grid - strlen(grid), " %d", run->context_ranks);
+        page_row(p);
+        page_cell(p, base_name(run->path));
+        page_cell(p, run->simulated ? "predicted" : "measured");
+        page_cell(p, run->gpt.name);
+        const double ranks = (double)run->pp * run->dp * run->tp * run->context_ranks;
+        page_number(p, ranks, number_count(text, ranks));
+        page_cell(p, grid);
+        page_cell(p, run->how);
+        page_number(p, run->micro_batch_size, number_count(text, run->micro_batch_size));
+        page_number(p, (double)run->batch_size, number_count(text, (double)run->batch_size));
+        page_number(p, f->median, number_seconds(text, f->median));
+        if (f->high > 0)
+                snprintf(text, sizeof text, "%s to %s", number_seconds(low, f->low),
+                         number_seconds(high, f->high));
+        page_cell(p, f->high > 0 ? text : "");
+        page_number(p, f->tokens_per_second, number_count(text, f->tokens_per_second));
+        snprintf(text, sizeof text, f->percent_of_peak > 0 ? "%.1f %%" : "", f->percent_of_peak);
+        page_number(p, f->percent_of_peak, text);
+        snprintf(text, sizeof text, "%.1f %%", 100 * f->bubble_fraction);
+        page_number(p, f->bubble_fraction, text);
+        put_bytes(p, (double)f->device_peak_bytes);
+        put_bytes(p, (double)f->host_offloaded_bytes);
+}
+
+static void put_pairs(struct page *p, const struct inputs *in, int count)
+{
+        static const char *const columns[] = {"Predicted",         "Measured", "Time per batch, predicted",
+                                              "Measured",          "Error",    "Within the interval",
+                                              "Memory, predicted", "Measured", NULL};
+        page_section(
+                p, "Predicted against measured",
+                "An error is predicted / measured - 1. What the prediction was fitted on stands below, under "
+                "assumptions.");
+        page_table(p, columns, NULL);
+        for (int i = 0; i < in->runs && count > 0; i++) {
+                const struct run *a = &in->run[i], *b = a->simulated ? inputs_partner(in, a) : NULL;
+                char text[NUMBER_TEXT];
+                if (!b)
+                        continue;
+                const double error = runs_error_percent(a->figures.median, b->figures.median);
+                page_row(p);
+                page_cell(p, base_name(a->path));
+                page_cell(p, base_name(b->path));
+                page_number(p, a->figures.median, number_seconds(text, a->figures.median));
+                page_number(p, b->figures.median, number_seconds(text, b->figures.median));
+                snprintf(text, sizeof text, "%+.2f %%", error);
+                page_number(p, fabs(error), text);
+                page_cell(p, a->figures.high <= 0 ? "no interval"
+                             : b->figures.median >= a->figures.low && b->figures.median <= a->figures.high
+                                     ? "yes"
+                                     : "no");
+                put_bytes(p, (double)a->figures.device_peak_bytes);
+                put_bytes(p, (double)b->figures.device_peak_bytes);
+        }
+        page_table_end(p);
+}
+
+static int put_pair_figure(struct page *p, const struct inputs *in, struct rv_error_info *err)
+{
+        struct run *pairs = calloc(2 * (size_t)in->runs + 1, sizeof *pairs);
+        int count = 0, rc = 0;
+        if (!pairs)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d reports", in->runs);
+        for (int i = 0; i < in->runs; i++) {
+                const struct run *b = in->run[i].simulated ? inputs_partner(in, &in->run[i]) : NULL;
+                if (!b)
+                        continue;
+                pairs[count++] = in->run[i];
+                pairs[count++] = *b;
+        }
+        if (count > 0) {
+                const struct drawing d = {
+                        .runs = pairs, .count = count, .of_runs = figures_predicted_measured};
+                put_pairs(p, in, count);
+                rc = page_figure(
+                        p, "Time per batch, predicted over measured, with the diagonal and a band of 5 %.",
+                        false, draw, &d, err);
+        }
+        free(pairs);
+        return rc;
+}
+
+static bool has_several_sizes(const struct inputs *in)
+{
+        for (int i = 1; i < in->runs; i++) {
+                const struct run *a = &in->run[0], *b = &in->run[i];
+                if (a->pp * a->dp * a->tp * a->context_ranks != b->pp * b->dp * b->tp * b->context_ranks)
+                        return true;
+        }
+        return false;
+}
+
+static int put_runs(struct page *p, const struct inputs *in, struct rv_error_info *err)
+{
+        static const char *const columns[] = {"Report",         "World",
+                                              "Model",          "GPUs or ranks",
+                                              "Grid",           "Schedule and more",
+                                              "Micro-batch",    "Batch",
+                                              "Time per batch", "Nine times in ten",
+                                              "Tokens/s",       "Of peak",
+                                              "Bubble",         "Device memory",
+                                              "Host memory",    NULL};
+        struct drawing d = {.runs = in->run, .count = in->runs, .of_runs = figures_phases};
+        if (in->runs == 0)
+                return 0;
+        page_section(p, "Plans and what they take",
+                     "A click on a column's name sorts by it. Memory is that of the rank with most of it.");
+        page_table(p, columns, in->runs > 1 ? "Show only rows with" : NULL);
+        for (int i = 0; i < in->runs; i++)
+                put_run(p, &in->run[i]);
+        page_table_end(p);
+        int rc = page_figure(p, "The time of a batch by phase.", false, draw, &d, err);
+        d.of_runs = figures_memory;
+        if (rc == 0)
+                rc = page_figure(p, "The memory of the rank with most of it, by category.", false, draw, &d,
+                                 err);
+        d.of_runs = figures_throughput;
+        if (rc == 0 && has_several_sizes(in))
+                rc = page_figure(p, "Tokens a second and percent of peak by number of GPUs.", false, draw, &d,
+                                 err);
+        return rc ? rc : put_pair_figure(p, in, err);
+}
+
+/* ---- traces and tables ---- */
+
+static int put_traces(struct page *p, const struct inputs *in, struct rv_error_info *err)
+{
+        int rc = 0;
+        if (in->traces > 0)
+                page_section(p, "Timelines", "Who did what when, in a batch in the middle of the run.");
+        for (int i = 0; rc == 0 && i < in->traces; i++) {
+                const struct drawing d = {.path = in->trace_paths[i], .of_file = draw_timeline};
+                page_heading(p, base_name(in->trace_paths[i]));
+                rc = page_figure(p, "The lanes of the ranks over time.", true, draw, &d, err);
+        }
+        return rc;
+}
+
+static void put_csv_cell(struct page *p, const char *text)
+{
+        char *end;
+        const double value = strtod(text, &end);
+        if (*text && !*end && isfinite(value))
+                page_number(p, value, text);
+        else
+                page_cell(p, text);
+}
+
+static bool has_cell(char *const *cells, int count, const char *name)
+{
+        for (int i = 0; i < count; i++)
+                if (strcmp(cells[i], name) == 0)
+                        return true;
+        return false;
+}
+
+/* The first line of a table names its columns; lines that begin with # are its remarks. `sweep`: whether it
+ * is one of ranvier sweep. */
+static int put_rows(struct page *p, struct file_lines *lines, bool *sweep, struct rv_error_info *err)
+{
+        const char *columns[CELLS + 1];
+        char *cells[CELLS], *names = NULL;
+        int width = 0, rows = 0, rc;
+        while ((rc = file_next_line(lines, err)) > 0) {
+                char *line = width ? lines->line : (names = strdup(lines->line));
+                if (line && (*line == '#' || !*line)) {
+                        if (!width) {
+                                free(names);
+                                names = NULL;
+                        }
+                        continue;
+                }
+                const int count = line ? csv_split(line, cells, CELLS) : -1;
+                if (count < 1 || (width && count != width) || (!width && count < 2)) {
+                        rc = rv_fail(
+                                err, RV_EINPUT,
+                                "%s:%lld: no line of a table: %d cells were expected, as its first line has",
+                                lines->path, (long long)lines->number, width ? width : 2);
+                        break;
+                }
+                if (!width) {
+                        width = count;
+                        for (int i = 0; i < width; i++)
+                                columns[i] = cells[i];
+                        columns[width] = NULL;
+                        *sweep = has_cell(cells, width, "offload") && has_cell(cells, width, "batch_seconds");
+                        page_table(p, columns, "Show only rows with");
+                } else if (rows++ < LONGEST_TABLE) {
+                        page_row(p);
+                        for (int i = 0; i < width; i++)
+                                put_csv_cell(p, cells[i]);
+                }
+        }
+        if (rc == 0 && !width)
+                rc = rv_fail(err, RV_EINPUT, "%s: no table: a line with the names of columns was expected",
+                             lines->path);
+        if (rc == 0)
+                page_table_end(p);
+        if (rc == 0 && rows > LONGEST_TABLE)
+                page_format(p, "Only the first %d of %d rows are shown.", LONGEST_TABLE, rows);
+        free(names);
+        return rc;
+}
+
+static int put_table(struct page *p, const char *path, struct rv_error_info *err)
+{
+        struct file_lines lines = {.path = path, .stream = fopen(path, "rb")};
+        struct drawing d = {.path = path, .of_file = figures_sweep_throughput};
+        bool sweep = false;
+        if (!lines.stream)
+                return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
+        page_heading(p, base_name(path));
+        int rc = put_rows(p, &lines, &sweep, err);
+        fclose(lines.stream);
+        free(lines.line);
+        if (rc == 0 && sweep)
+                rc = page_figure(p, "The best plans by number of GPUs: tokens a second and percent of peak.",
+                                 false, draw, &d, err);
+        d.of_file = figures_sweep_memory;
+        if (rc == 0 && sweep)
+                rc = page_figure(p, "The device memory of the best plans.", false, draw, &d, err);
+        return rc;
+}
+
+static int put_tables(struct page *p, const struct inputs *in, struct rv_error_info *err)
+{
+        int rc = 0;
+        if (in->tables > 0)
+                page_section(p, "Tables", NULL);
+        for (int i = 0; rc == 0 && i < in->tables; i++)
+                rc = put_table(p, in->table_paths[i], err);
+        return rc;
+}
+
+/* ---- how far to trust it, and what made it ---- */
+
+static void put_source(struct page *p, const char *what, const char *name, const char *source)
+{
+        if (*name || *source)
+                page_format(p, "%s %s%s%s. ", what, name, *name && *source ? ": " : "", source);
+}
+
+/* A file, what it rests on, and the command that made it. */
+static void put_basis(struct page *p, const char *path, const json_t *document)
+{
+        const json_t *profile = json_object_get(document, "profile"),
+                     *platform = json_object_get(document, "platform"),
+                     *sources = json_object_get(document, "sources"), *note;
+        size_t i;
+        page_heading(p, base_name(path));
+        fputs("<p>", p->out);
+        if (json_is_object(profile)) {
+                put_source(p, "Profile", base_name(text_of(profile, "path")), text_of(profile, "source"));
+                page_format(p,
+                            "Of its kernels' prices %.0f are measured points, %.0f come from tables of "
+                            "measured ones, and %.0f from fits. ",
+                            number_of(profile, "kernels_from_points"),
+                            number_of(profile, "kernels_from_tables"),
+                            number_of(profile, "kernels_from_fits"));
+                if (json_is_false(json_object_get(profile, "measured")))
+                        page_text(p, "What the fits go by was not measured on this machine. ");
+        }
+        if (json_is_object(platform))
+                put_source(p, "Platform", text_of(platform, "name"), text_of(platform, "source"));
+        put_source(p, "Profile", "", text_of(sources, "profile"));
+        put_source(p, "Platform", "", text_of(sources, "platform"));
+        put_source(p, "Power", "", text_of(sources, "power"));
+        json_array_foreach(json_object_get(document, "notes"), i, note)
+                put_source(p, "Note:", json_string_value(note) ? json_string_value(note) : "", "");
+        fputs("</p>\n", p->out);
+        if (*text_of(document, "command"))
+                page_command(p, text_of(document, "command"));
+        if (*text_of(document, "again"))
+                page_command(p, text_of(document, "again"));
+}
+
+static void put_trust(struct page *p, const struct inputs *in, const char *command)
+{
+        page_section(p, "Assumptions, sources, and how far to trust it",
+                     "An interval holds nine times in ten: it comes from the errors of the kernel times, and "
+                     "is left "
+                     "out where these are not known. What was not measured is said to be so.");
+        for (int i = 0; i < in->plans; i++)
+                put_basis(p, in->plan_paths[i], in->plan[i]);
+        for (int i = 0; i < in->runs; i++)
+                put_basis(p, in->run[i].path, in->run[i].document);
+        page_heading(p, "This page");
+        fputs("<p>", p->out);
+        page_format(p, "Made by ranvier %s%s", RANVIER_VERSION, command ? " with" : ".");
+        fputs("</p>\n", p->out);
+        if (command)
+                page_command(p, command);
+}
+
+static void choose_title(const struct inputs *in, char *title, size_t size)
+{
+        if (in->plans > 0) {
+                const json_t *question = json_object_get(in->plan[0], "question");
+                snprintf(title, size, "%s on %.0f × %s", text_of(question, "model"),
+                         number_of(question, "gpus"), text_of(question, "gpu"));
+        } else if (in->runs > 0)
+                snprintf(title, size, "%s: %s", in->run[0].gpt.name,
+                         in->runs == 1 ? (in->run[0].simulated ? "a prediction" : "a training")
+                                       : "predictions and trainings");
+        else
+                snprintf(title, size, "%s",
+                         in->tables ? base_name(in->table_paths[0]) : base_name(in->trace_paths[0]));
+}
+
+int html_report(const char *path, char *const *files, int count, const char *command,
+                struct rv_error_info *err)
+{
+        struct inputs in;
+        struct page p;
+        char title[256], subtitle[128];
+        int rc = inputs_open(&in, files, count, err);
+        if (rc == 0) {
+                choose_title(&in, title, sizeof title);
+                snprintf(subtitle, sizeof subtitle, "A report of ranvier, of %d file%s", count,
+                         rv_plural(count));
+                rc = page_begin(&p, path, title, subtitle, err);
+        }
+        if (rc) {
+                inputs_close(&in);
+                return rc;
+        }
+        for (int i = 0; i < in.plans; i++)
+                put_plan(&p, in.plan[i]);
+        rc = put_runs(&p, &in, err);
+        if (rc == 0)
+                rc = put_tables(&p, &in, err);
+        if (rc == 0)
+                rc = put_traces(&p, &in, err);
+        put_trust(&p, &in, command);
+        inputs_close(&in);
+        if (rc == 0)
+                return page_end(&p, err);
+        page_abandon(&p);
+        return rc;
+}

@@ -22,7 +22,7 @@ do for [e=-6:9] {
         set ytics add (name 10.0**e)
 }
 set tmargin 4
-set lmargin at screen 0.09
+set lmargin at screen 0.11
 set rmargin at screen 0.68
 set key at screen 0.7, graph 0.985 left top Left reverse maxrows 30
 set samples 200

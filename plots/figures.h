@@ -46,4 +46,8 @@ int figures_sweep_throughput(const char *out, const char *path, struct rv_error_
  * together. */
 int figures_sweep_memory(const char *out, const char *path, struct rv_error_info *err);
 
+/* Draws, from the CSV of ranvier validate at `path`, seconds a batch, predicted over measured, of all runs.
+ */
+int figures_validation(const char *out, const char *path, struct rv_error_info *err);
+
 #endif

@@ -8,6 +8,7 @@
 
 #include "runtime/base/file.h"
 #include "runtime/plan/options.h"
+#include "runtime/report/html.h"
 
 #include <errno.h>
 #include <math.h>
@@ -54,7 +55,7 @@ static int check_outputs(const struct file_use *outputs, int count, const struct
 
 struct compare_options {
         struct words reports;
-        const char *plot, *csv;
+        const char *plot, *csv, *html, *command;
         double max_median_percent, max_worst_percent; /* negative: not asked for */
 };
 
@@ -76,6 +77,8 @@ static const struct setting compare_rows[] = {
          .help = "Draw predicted against measured time per batch, as .png or .svg"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(compare_options, csv),
          .help = "Write every figure of every pair, for programs"},
+        {SETTING_PATH, "html", .argument = "FILE.html", AT(compare_options, html),
+         .help = "Write one page of HTML, too (ranvier report)"},
         {SETTING_OWN, "max-median-error", .argument = "X", AT(compare_options, max_median_percent),
          .parse = parse_percent,
          .help = "End with status 1 if the median absolute error of the time per batch is above X percent"},
@@ -131,7 +134,8 @@ static int compare_runs(const struct compare_options *o, const struct run *runs,
         else
                 compare_print_all(runs, count, &summary, stdout);
         if ((o->csv && compare_write_csv(runs, count, o->csv, err)) ||
-            (o->plot && figures_predicted_measured(o->plot, runs, count, err)))
+            (o->plot && figures_predicted_measured(o->plot, runs, count, err)) ||
+            (o->html && html_report(o->html, o->reports.list, count, o->command, err)))
                 return complain("compare", err);
         if (file_check_printed(err))
                 return complain("compare", err);
@@ -139,10 +143,10 @@ static int compare_runs(const struct compare_options *o, const struct run *runs,
                check_limit("worst", summary.worst_percent, o->max_worst_percent);
 }
 
-static int command_compare(int argc, char **argv)
+static int compare(int argc, char **argv, const char *command)
 {
         struct rv_error_info err = {0};
-        struct compare_options o = {.max_median_percent = -1, .max_worst_percent = -1};
+        struct compare_options o = {.max_median_percent = -1, .max_worst_percent = -1, .command = command};
         char *list[4096];
         o.reports = (struct words){.list = list, .capacity = sizeof list / sizeof *list};
         settings_options(compare_rows, compare_options_list, 0);
@@ -154,14 +158,24 @@ static int command_compare(int argc, char **argv)
                         o.reports.count == 1 ? "is" : "are", o.reports.count);
                 return complain("compare", &err);
         }
-        const struct file_use outputs[] = {{"--csv", o.csv, true}, {"--plot", o.plot, true}};
-        if ((o.plot && figure_check(o.plot, &err)) || check_outputs(outputs, 2, &o.reports, 0, &err))
+        const struct file_use outputs[] = {
+                {"--csv", o.csv, true}, {"--plot", o.plot, true}, {"--html", o.html, true}};
+        if ((o.plot && figure_check(o.plot, &err)) || html_check(o.html, &err) ||
+            check_outputs(outputs, 3, &o.reports, 0, &err))
                 return complain("compare", &err);
         struct run *runs = runs_read(o.reports.list, o.reports.count, &err);
         if (!runs)
                 return complain("compare", &err);
         int status = compare_runs(&o, runs, &err);
         runs_free(runs, o.reports.count);
+        return status;
+}
+
+static int command_compare(int argc, char **argv)
+{
+        char *command = command_line_text(argv[0], argc, argv);
+        const int status = compare(argc, argv, command);
+        free(command);
         return status;
 }
 
@@ -214,6 +228,8 @@ static const struct argp plot_argp = {
                "  sweep-throughput    the CSV of sweep: tokens a second and percent of\n"
                "                      peak of the best plans, with and without offloading\n"
                "  sweep-memory        the CSV of sweep: device memory of the best plans\n"
+               "  validation          the CSV of validate: seconds a batch, predicted over\n"
+               "                      measured, of every run\n"
                "\nExamples:\n"
                "  ranvier plot predicted-measured errors.png p1.json m1.json p2.json m2.json\n"
                "  ranvier plot throughput throughput.png 48.json 96.json 192.json\n"
@@ -302,6 +318,11 @@ static int plot_sweep_memory(const char *out, const struct inputs *in, struct rv
         return figures_sweep_memory(out, in->paths[0], err);
 }
 
+static int plot_validation(const char *out, const struct inputs *in, struct rv_error_info *err)
+{
+        return figures_validation(out, in->paths[0], err);
+}
+
 static const struct kind {
         const char *name;
         const char *only; /* what its one input is; NULL: it takes several */
@@ -317,6 +338,7 @@ static const struct kind {
         {"loss", NULL, false, false, plot_loss},
         {"sweep-throughput", "CSV file of ranvier sweep", false, false, plot_sweep_throughput},
         {"sweep-memory", "CSV file of ranvier sweep", false, false, plot_sweep_memory},
+        {"validation", "CSV file of ranvier validate", false, false, plot_validation},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

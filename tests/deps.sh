@@ -6,10 +6,13 @@ set -eu
 command -v dpkg-query >/dev/null || { echo "deps: no dpkg here: install the packages of docs/develop.md by hand, then DEPS=0" >&2; exit 1; }
 
 build="build-essential pkg-config libopenmpi-dev openmpi-bin libsimgrid-dev libgsl-dev libopenblas-dev libjansson-dev libyaml-dev zlib1g-dev"
+# Ubuntu's package starts a snap, which containers do not have: there pages are tested without a browser.
+browser=""
+[ ! -r /etc/debian_version ] || grep -q '^ID=ubuntu' /etc/os-release || browser=" chromium"
 case "${1:-build}" in
 build) wanted="$build" ;;
 demo) wanted="$build gnuplot-nox" ;;
-test) wanted="$build gnuplot-nox libcmocka-dev libboost-context-dev python3 python3-numpy python3-torch man-db mandoc zsh" ;;
+test) wanted="$build gnuplot-nox libcmocka-dev libboost-context-dev python3 python3-numpy python3-torch man-db mandoc zsh$browser" ;;
 transformers) wanted="$build python3 python3-numpy python3-torch python3-venv" ;;
 lint) wanted="clang-format cppcheck git shellcheck" ;;
 *) echo "deps: '$1' is not known; there are build, demo, test, transformers, lint" >&2; exit 2 ;;

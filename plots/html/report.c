@@ -3,6 +3,7 @@
 #include "plots/figures.h"
 #include "plots/html/inputs.h"
 #include "plots/html/page.h"
+#include "plots/validation.h"
 #include "runtime/base/csv.h"
 #include "runtime/base/number.h"
 #include "runtime/base/version.h"
@@ -13,6 +14,9 @@
 #include <string.h>
 
 enum { CELLS = 128, LONGEST_TABLE = 5000 };
+
+/* Shares and gains below this are not shown. */
+#define LEAST 0.0005
 
 static const char *text_of(const json_t *object, const char *key)
 {
@@ -102,6 +106,8 @@ static void put_bounds(struct page *p, const json_t *plan)
         {
                 char text[32];
                 const double share = number_of(part, "share");
+                if (share < LEAST)
+                        continue;
                 snprintf(text, sizeof text, "%.1f %%", 100 * share);
                 page_row(p);
                 page_cell(p, text_of(part, "what"));
@@ -122,6 +128,8 @@ static void put_changes(struct page *p, const json_t *plan)
         json_array_foreach(changes, i, change)
         {
                 char text[32];
+                if (number_of(change, "gain") < LEAST)
+                        continue;
                 snprintf(text, sizeof text, "%+.1f %%", 100 * number_of(change, "gain"));
                 page_row(p);
                 page_cell(p, text_of(change, "what"));
@@ -146,7 +154,7 @@ static void put_second(struct page *p, const json_t *plan)
                             number_of(enough, "days"));
                 page_command(p, text_of(enough, "flags"));
         }
-        if (!second)
+        if (!json_is_object(second))
                 return;
         page_heading(p, "The next, which divides the work in another way");
         page_command(p, text_of(second, "flags"));
@@ -367,97 +375,131 @@ static int put_traces(struct page *p, const struct inputs *in, struct rv_error_i
         return rc;
 }
 
+/* Numbers with a point are shown to six digits. */
 static void put_csv_cell(struct page *p, const char *text)
 {
-        char *end;
+        char *end, digits[32];
         const double value = strtod(text, &end);
+        snprintf(digits, sizeof digits, "%.6g", value);
         if (*text && !*end && isfinite(value))
-                page_number(p, value, text);
+                page_number(p, value, strpbrk(text, ".e") ? digits : text);
         else
                 page_cell(p, text);
 }
 
-static bool has_cell(char *const *cells, int count, const char *name)
+/* The first line of a table names its columns; lines that begin with # are remarks. */
+static int put_rows(struct page *p, struct file_lines *lines, struct rv_error_info *err)
 {
-        for (int i = 0; i < count; i++)
-                if (strcmp(cells[i], name) == 0)
-                        return true;
-        return false;
-}
-
-/* The first line of a table names its columns; lines that begin with # are its remarks. `sweep`: whether it
- * is one of ranvier sweep. */
-static int put_rows(struct page *p, struct file_lines *lines, bool *sweep, struct rv_error_info *err)
-{
-        const char *columns[CELLS + 1];
-        char *cells[CELLS], *names = NULL;
+        char *cells[CELLS + 1];
         int width = 0, rows = 0, rc;
         while ((rc = file_next_line(lines, err)) > 0) {
-                char *line = width ? lines->line : (names = strdup(lines->line));
-                if (line && (*line == '#' || !*line)) {
-                        if (!width) {
-                                free(names);
-                                names = NULL;
-                        }
+                if (*lines->line == '#' || !*lines->line)
                         continue;
-                }
-                const int count = line ? csv_split(line, cells, CELLS) : -1;
-                if (count < 1 || (width && count != width) || (!width && count < 2)) {
-                        rc = rv_fail(
+                const int count = csv_split(lines->line, cells, CELLS);
+                if (!width && count < 2)
+                        return rv_fail(
                                 err, RV_EINPUT,
-                                "%s:%lld: no line of a table: %d cells were expected, as its first line has",
-                                lines->path, (long long)lines->number, width ? width : 2);
-                        break;
-                }
+                                "%s:%lld: a report, a trace, or a table whose first line names its columns "
+                                "was expected",
+                                lines->path, (long long)lines->number);
+                if (width && count != width)
+                        return rv_fail(err, RV_EINPUT,
+                                       "%s:%lld: %d cells were expected, as in the first line", lines->path,
+                                       (long long)lines->number, width);
                 if (!width) {
                         width = count;
-                        for (int i = 0; i < width; i++)
-                                columns[i] = cells[i];
-                        columns[width] = NULL;
-                        *sweep = has_cell(cells, width, "offload") && has_cell(cells, width, "batch_seconds");
-                        page_table(p, columns, "Show only rows with");
+                        cells[width] = NULL;
+                        page_table(p, (const char *const *)cells, "Show only rows with");
                 } else if (rows++ < LONGEST_TABLE) {
                         page_row(p);
                         for (int i = 0; i < width; i++)
                                 put_csv_cell(p, cells[i]);
                 }
         }
-        if (rc == 0 && !width)
-                rc = rv_fail(err, RV_EINPUT, "%s: no table: a line with the names of columns was expected",
-                             lines->path);
-        if (rc == 0)
-                page_table_end(p);
-        if (rc == 0 && rows > LONGEST_TABLE)
+        if (rc)
+                return rc;
+        page_table_end(p);
+        if (rows > LONGEST_TABLE)
                 page_format(p, "Only the first %d of %d rows are shown.", LONGEST_TABLE, rows);
-        free(names);
-        return rc;
+        return 0;
+}
+
+/* Whether a table has the columns of another command's. */
+static bool is_of(const char *path, const char *const *columns)
+{
+        struct file_lines lines = {.path = path, .stream = fopen(path, "rb")};
+        struct rv_error_info why;
+        char *cells[CELLS];
+        bool all = false;
+        if (lines.stream && file_next_line(&lines, &why) > 0) {
+                const int count = csv_split(lines.line, cells, CELLS);
+                all = true;
+                for (; *columns; columns++) {
+                        bool found = false;
+                        for (int i = 0; i < count; i++)
+                                found |= strcmp(cells[i], *columns) == 0;
+                        all &= found;
+                }
+        }
+        if (lines.stream)
+                fclose(lines.stream);
+        free(lines.line);
+        return all;
+}
+
+static int put_sweep(struct page *p, const char *path, struct rv_error_info *err)
+{
+        struct drawing d = {.path = path, .of_file = figures_sweep_throughput};
+        int rc = page_figure(p, "The best plans by number of GPUs: tokens a second and percent of peak.",
+                             false, draw, &d, err);
+        d.of_file = figures_sweep_memory;
+        return rc ? rc : page_figure(p, "The device memory of the best plans.", false, draw, &d, err);
+}
+
+static int put_validation(struct page *p, const char *path, struct rv_error_info *err)
+{
+        const struct drawing d = {.path = path, .of_file = figures_validation};
+        char text[VALIDATION_TEXT];
+        int count;
+        struct validation_run *runs = validation_read(path, &count, err);
+        if (!runs)
+                return (int)err->code;
+        fputs("<p>", p->out);
+        page_format(p, "%s. An error is predicted / measured - 1.", validation_summary(runs, count, text));
+        fputs("</p>\n", p->out);
+        free(runs);
+        return page_figure(p, "Seconds a batch, predicted over measured, with a band of 10 %.", false, draw,
+                           &d, err);
 }
 
 static int put_table(struct page *p, const char *path, struct rv_error_info *err)
 {
-        struct file_lines lines = {.path = path, .stream = fopen(path, "rb")};
-        struct drawing d = {.path = path, .of_file = figures_sweep_throughput};
-        bool sweep = false;
+        static const char *const sweep[] = {"offload", "batch_seconds", "best", NULL},
+                                 *const validation[] = {"fitted", "predicted", "error", "batch_seconds",
+                                                        NULL};
+        struct file_lines lines = {.path = path};
+        page_section(p,
+                     is_of(path, sweep)        ? "Plans that were simulated"
+                     : is_of(path, validation) ? "Predictions against measured runs"
+                                               : base_name(path),
+                     NULL);
+        int rc = is_of(path, sweep)        ? put_sweep(p, path, err)
+                 : is_of(path, validation) ? put_validation(p, path, err)
+                                           : 0;
+        if (rc)
+                return rc;
+        lines.stream = fopen(path, "rb");
         if (!lines.stream)
                 return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
-        page_heading(p, base_name(path));
-        int rc = put_rows(p, &lines, &sweep, err);
+        rc = put_rows(p, &lines, err);
         fclose(lines.stream);
         free(lines.line);
-        if (rc == 0 && sweep)
-                rc = page_figure(p, "The best plans by number of GPUs: tokens a second and percent of peak.",
-                                 false, draw, &d, err);
-        d.of_file = figures_sweep_memory;
-        if (rc == 0 && sweep)
-                rc = page_figure(p, "The device memory of the best plans.", false, draw, &d, err);
         return rc;
 }
 
 static int put_tables(struct page *p, const struct inputs *in, struct rv_error_info *err)
 {
         int rc = 0;
-        if (in->tables > 0)
-                page_section(p, "Tables", NULL);
         for (int i = 0; rc == 0 && i < in->tables; i++)
                 rc = put_table(p, in->table_paths[i], err);
         return rc;
@@ -523,7 +565,7 @@ static void put_trust(struct page *p, const struct inputs *in, const char *comma
                 page_command(p, command);
 }
 
-static void choose_title(const struct inputs *in, char *title, size_t size)
+static void choose_title(const struct inputs *in, const char *command, char *title, size_t size)
 {
         if (in->plans > 0) {
                 const json_t *question = json_object_get(in->plan[0], "question");
@@ -533,6 +575,8 @@ static void choose_title(const struct inputs *in, char *title, size_t size)
                 snprintf(title, size, "%s: %s", in->run[0].gpt.name,
                          in->runs == 1 ? (in->run[0].simulated ? "a prediction" : "a training")
                                        : "predictions and trainings");
+        else if (command && strncmp(command, "ranvier report", strlen("ranvier report")) != 0)
+                snprintf(title, size, "%.100s", command);
         else
                 snprintf(title, size, "%s",
                          in->tables ? base_name(in->table_paths[0]) : base_name(in->trace_paths[0]));
@@ -546,7 +590,7 @@ int html_report(const char *path, char *const *files, int count, const char *com
         char title[256], subtitle[128];
         int rc = inputs_open(&in, files, count, err);
         if (rc == 0) {
-                choose_title(&in, title, sizeof title);
+                choose_title(&in, command, title, sizeof title);
                 snprintf(subtitle, sizeof subtitle, "A report of ranvier, of %d file%s", count,
                          rv_plural(count));
                 rc = page_begin(&p, path, title, subtitle, err);

@@ -7,6 +7,7 @@
 
 #include "runtime/base/file.h"
 #include "runtime/base/progress.h"
+#include "runtime/report/html.h"
 #include "sim/evidence/verdict.h"
 #include "sim/world/named_machine.h"
 
@@ -18,7 +19,7 @@ enum { TABLES = 16 };
 
 struct settings {
         struct measured_defaults defaults;
-        const char *paths[TABLES], *machine, *csv;
+        const char *paths[TABLES], *machine, *csv, *html, *command;
         struct named_machine named; /* of --machine; the defaults may point into it */
         int tables, jobs;
         bool summary;
@@ -50,6 +51,8 @@ static const struct setting option_rows[] = {
          .help = "The cluster (default: the table's platform, or by its gpu)"},
         {SETTING_HEADING, .help = "Output and work:"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(csv), .help = "Write every run to FILE"},
+        {SETTING_PATH, "html", .argument = "FILE.html", AT(html),
+         .help = "Write one page of HTML, too: every run, to sort and filter (ranvier report)"},
         {SETTING_SET, "summary", AT(summary), .help = "Print errors and ranks, not every run"},
         {SETTING_INT, "jobs", .argument = "N", AT(jobs), .min = 1, .max = 4096,
          .help = "Simulations at a time (default: the cores)"},
@@ -74,14 +77,16 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 
 static int check_settings(const struct settings *s, struct rv_error_info *err)
 {
-        struct file_use uses[TABLES + 4];
+        struct file_use uses[TABLES + 5];
         int count = 0;
         for (int i = 0; i < s->tables; i++)
                 uses[count++] = (struct file_use){"--table", s->paths[i], false};
         uses[count++] = (struct file_use){"--profile", s->defaults.profile, false};
         uses[count++] = (struct file_use){"--platform", s->defaults.platform, false};
         uses[count++] = (struct file_use){"--csv", s->csv, true};
-        return file_check_uses(uses, count, err);
+        uses[count++] = (struct file_use){"--html", s->html, true};
+        const int rc = html_check(s->html, err);
+        return rc ? rc : file_check_uses(uses, count, err);
 }
 
 /* ---- the work ---- */
@@ -146,6 +151,16 @@ static int check_outcomes(const struct measured *m, struct rv_error_info *err)
                       : 0;
 }
 
+static int make_page(const struct validation *v, struct rv_error_info *err)
+{
+        struct html page;
+        int rc = html_begin(&page, v->settings->html, err);
+        const char *part = rc == 0 ? html_file(&page, "runs.csv") : NULL;
+        if (part)
+                rc = verdict_write_csv(&v->measured, part, err);
+        return html_end(&page, v->settings->command, rc, err);
+}
+
 static int show(const struct validation *v, struct rv_error_info *err)
 {
         const struct settings *s = v->settings;
@@ -153,6 +168,8 @@ static int show(const struct validation *v, struct rv_error_info *err)
         verdict_print(&v->measured, !s->summary, stdout);
         if (s->csv)
                 rc = verdict_write_csv(&v->measured, s->csv, err);
+        if (rc == 0)
+                rc = make_page(v, err);
         return rc ? rc : check_outcomes(&v->measured, err);
 }
 
@@ -186,14 +203,14 @@ static const char after_options[] =
         "Your own runs:\n"
         "  ranvier validate --table runs.csv --profile mine.json --platform local\n";
 
-static int parse_and_validate(int argc, char **argv, struct rv_error_info *err)
+static int parse_and_validate(int argc, char **argv, const char *command, struct rv_error_info *err)
 {
         char documentation[4096];
         const struct argp_child children[] = {{options_common_argp(), 0, NULL, 0}, {0}};
         struct argp_option options[SETTINGS + 1];
         settings_options(option_rows, options, 1);
         const struct argp argp = {options, parse_option, "", documentation, children, NULL, NULL};
-        struct settings settings = {0};
+        struct settings settings = {.command = command};
         struct options *plan = &settings.defaults.plan;
         snprintf(documentation, sizeof documentation,
                  "%s%s\n\nGPUs that have a profile and a platform: %s.%s", before_options, table_help,
@@ -214,6 +231,8 @@ static int parse_and_validate(int argc, char **argv, struct rv_error_info *err)
 int validate_main(int argc, char **argv)
 {
         struct rv_error_info err = {.code = RV_OK};
-        const int rc = parse_and_validate(argc, argv, &err);
+        char *command = command_line_text(argv[0], argc, argv);
+        const int rc = parse_and_validate(argc, argv, command, &err);
+        free(command);
         return command_line_end("validate", rc, &err);
 }

@@ -7,6 +7,7 @@
 #include "runtime/base/parse.h"
 #include "runtime/base/progress.h"
 #include "runtime/base/setting.h"
+#include "runtime/report/html.h"
 #include "runtime/report/report.h"
 #include "sim/search/search.h"
 #include "sim/world/interval.h"
@@ -43,7 +44,7 @@ struct settings {
         double batch_tokens, days, price; /* 0: not given */
         int64_t memory;                   /* likewise */
         int gpus_per_node;                /* of the machine */
-        const char *report;
+        const char *report, *html;
         bool json;
         char batch_text[24], seq_text[24], memory_text[24];
 };
@@ -75,6 +76,8 @@ static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The answer:"},
         {SETTING_SET, "json", AT(json), .help = "Print the answer as JSON"},
         {SETTING_PATH, "report", .argument = "FILE", AT(report), .help = "Write the answer as JSON, too"},
+        {SETTING_PATH, "html", .argument = "FILE.html", AT(html),
+         .help = "Write the answer as one page of HTML, too, with figures of the best plan and the next (ranvier report)"},
         {SETTING_TEXT, "launch", .argument = "TOOL=FILE,...", AT(launch),
          .help = "Write the best plan as another tool takes it, as simulate does: megatron, torchtitan, deepspeed, ranvier, "
                  "and slurm (docs/launch.md)"},
@@ -208,13 +211,14 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
                         "--gpus: plan answers for one number of devices; ranvier sweep compares several");
         if (s->memory && ask->space.base.memory[MEMORY_DEVICE])
                 return rv_fail(err, RV_EINPUT, "--memory and --device-memory say the same: give one of them");
-        const struct file_use uses[] = {{"MODEL", ask->model, false},
-                                        {"--profile", ask->profile, false},
-                                        {"--platform", ask->platform, false},
-                                        {"--from", s->from, false},
-                                        {"--report", s->report, true}};
+        const struct file_use uses[] = {
+                {"MODEL", ask->model, false},         {"--profile", ask->profile, false},
+                {"--platform", ask->platform, false}, {"--from", s->from, false},
+                {"--report", s->report, true},        {"--html", s->html, true}};
         const int count = sizeof uses / sizeof *uses;
-        const int rc = file_check_uses(uses, count, err);
+        int rc = html_check(s->html, err);
+        if (rc == 0)
+                rc = file_check_uses(uses, count, err);
         return rc ? rc : launch_check(s->launch, uses, count, err);
 }
 
@@ -538,6 +542,27 @@ static int find_enough(const struct settings *settings, const struct plan_answer
         return rc;
 }
 
+/* The page has the answer, and what simulating its plans again tells. */
+static int make_page(const struct settings *s, const json_t *answer, const char *command,
+                     struct rv_error_info *err)
+{
+        static const char *const plans[] = {"best", "second", "own"};
+        struct html page;
+        int rc = html_begin(&page, s->html, err);
+        const char *part = rc == 0 ? html_file(&page, "plan.json") : NULL;
+        if (part)
+                rc = file_write_json(part, answer, err);
+        for (size_t i = 0; rc == 0 && part && i < sizeof plans / sizeof *plans; i++) {
+                const json_t *again = json_object_get(json_object_get(answer, plans[i]), "again");
+                char name[24];
+                snprintf(name, sizeof name, "%s.json", plans[i]);
+                if (again)
+                        rc = html_simulate(&page, json_string_value(again), name,
+                                           i == 0 && s->ask.space.gpus.values[0] <= HTML_RANKS, err);
+        }
+        return html_end(&page, command, rc, err);
+}
+
 static int show(const struct settings *s, const struct plan_answer *answer, struct rv_error_info *err)
 {
         json_t *json = plan_json(answer);
@@ -554,6 +579,8 @@ static int show(const struct settings *s, const struct plan_answer *answer, stru
                                   s->launch, s->json ? NULL : stdout, err);
         if (rc == 0 && s->report)
                 rc = file_write_json(s->report, json, err);
+        if (rc == 0)
+                rc = make_page(s, json, answer->command, err);
         json_decref(json);
         return rc;
 }

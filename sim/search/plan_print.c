@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Changes and conditions that are shown, and the least gain that is. */
-enum { SHOWN_CHANGES = 3 };
+enum { SHOWN_CHANGES = 3, WIN_TEXT = 64 };
 static const double LEAST_GAIN = 0.005;
 
 static const struct machine *machine_of(const struct plan_answer *a)
@@ -212,21 +212,22 @@ static void print_best(const struct plan_answer *a, FILE *out)
         print_days(a, out);
 }
 
-static void print_win(const struct answer_win *win, const struct plan_answer *a, bool first, FILE *out)
+/* Where the next plan wins. Returns `text`. */
+static char *win_text(const struct answer_win *win, const struct plan_answer *a, char text[WIN_TEXT])
 {
         const struct options *o = &a->answer.best->candidate->options;
-        fputs(first ? "  it wins where " : ", or ", out);
         if (win->what == ANSWER_BATCH)
-                fprintf(out, "batches have %.0f sequences", win->factor * (double)o->batch_size);
+                snprintf(text, WIN_TEXT, "batches have %.0f sequences", win->factor * (double)o->batch_size);
         else
-                fprintf(out, "%s %.2f times as fast",
-                        win->what == ANSWER_NETWORK ? "the network is" : "links in nodes are", win->factor);
+                snprintf(text, WIN_TEXT, "%s %.2f times as fast",
+                         win->what == ANSWER_NETWORK ? "the network is" : "links in nodes are", win->factor);
+        return text;
 }
 
 static void print_second(const struct plan_answer *a, FILE *out)
 {
         const struct job *best = a->answer.best, *second = a->answer.second;
-        char seconds[NUMBER_TEXT], bytes[NUMBER_TEXT];
+        char seconds[NUMBER_TEXT], bytes[NUMBER_TEXT], text[WIN_TEXT];
         if (!second)
                 return;
         const int64_t needs = second->outcome.figures.device_peak_bytes;
@@ -237,7 +238,8 @@ static void print_second(const struct plan_answer *a, FILE *out)
                 100 * (second->outcome.figures.median / best->outcome.figures.median - 1),
                 number_bytes(bytes, (double)needs));
         for (int i = 0; i < a->answer.win_count; i++)
-                print_win(&a->answer.wins[i], a, i == 0, out);
+                fprintf(out, "%s%s", i == 0 ? "  it wins where " : ", or ",
+                        win_text(&a->answer.wins[i], a, text));
         if (needs < best->outcome.figures.device_peak_bytes)
                 fprintf(out, "%sGPUs have less than %s", a->answer.win_count ? ", or " : "  it wins where ",
                         number_bytes(bytes, (double)best->outcome.figures.device_peak_bytes));
@@ -344,12 +346,28 @@ static json_t *flags_json(const struct options *o)
         return json;
 }
 
+/* What simulates a plan again, without the line's end. */
+static json_t *again_json(const struct plan_answer *a, const struct job *job)
+{
+        char *text = NULL;
+        size_t size;
+        FILE *stream = open_memstream(&text, &size);
+        if (!stream)
+                return NULL;
+        ask_print_command(a->ask, &job->candidate->options, stream);
+        fclose(stream);
+        json_t *json = text ? json_stringn(text, strcspn(text, "\n")) : NULL;
+        free(text);
+        return json;
+}
+
 static json_t *job_json(const struct plan_answer *a, const struct job *job)
 {
         const struct training t = training_of(a, job);
         const struct capacity capacity = machine_capacity(job->candidate->machine, &job->candidate->options);
         json_t *json = json_object();
         json_object_set_new(json, "flags", flags_json(&job->candidate->options));
+        json_object_set_new(json, "again", again_json(a, job));
         json_object_set_new(json, "plan", report_plan_json(&job->candidate->options));
         figures_write(&job->outcome.figures, json);
         json_object_set_new(json, "host_bytes", json_integer(job->outcome.host_bytes));
@@ -394,9 +412,11 @@ static json_t *changes_json(const struct plan_answer *a)
 static json_t *wins_json(const struct plan_answer *a)
 {
         json_t *list = json_array();
+        char text[WIN_TEXT];
         for (int i = 0; i < a->answer.win_count; i++)
-                json_array_append_new(list, json_pack("{s:s, s:f}", "change",
-                                                      answer_change_name(a->answer.wins[i].what), "times",
+                json_array_append_new(list, json_pack("{s:s, s:s, s:f}", "change",
+                                                      answer_change_name(a->answer.wins[i].what), "what",
+                                                      win_text(&a->answer.wins[i], a, text), "times",
                                                       a->answer.wins[i].factor));
         return list;
 }
@@ -420,21 +440,6 @@ static json_t *sources_json(const struct plan_answer *a)
         if (m->platform.node_watts > 0)
                 json_object_set_new(sources, "power", json_string(m->platform.node_power_source));
         return sources;
-}
-
-/* What simulates the plan again, without the line's end. */
-static json_t *again_json(const struct plan_answer *a)
-{
-        char *text = NULL;
-        size_t size;
-        FILE *stream = open_memstream(&text, &size);
-        if (!stream)
-                return NULL;
-        ask_print_command(a->ask, &a->answer.best->candidate->options, stream);
-        fclose(stream);
-        json_t *json = text ? json_stringn(text, strcspn(text, "\n")) : NULL;
-        free(text);
-        return json;
 }
 
 json_t *plan_json(const struct plan_answer *a)
@@ -466,6 +471,6 @@ json_t *plan_json(const struct plan_answer *a)
                                       a->search.seconds, "processes", a->search.processes, "stopped",
                                       a->search.stopped));
         json_object_set_new(json, "sources", sources_json(a));
-        json_object_set_new(json, "again", again_json(a));
+        json_object_set_new(json, "again", again_json(a, a->answer.best));
         return json;
 }

@@ -10,6 +10,7 @@
 #include "sim/search/parts.h"
 #include "sim/search/results.h"
 #include "sim/search/search.h"
+#include "runtime/report/html.h"
 #include "runtime/report/report.h"
 
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static const char documentation[] =
 
 struct settings {
         struct ask ask;
-        const char *csv, *plot;
+        const char *csv, *plot, *html, *command;
         int patience;
 };
 
@@ -72,6 +73,8 @@ static const struct setting option_rows[] = {
         {SETTING_OWN, "fold", .argument = "WHEN", AT(ask.space.fold), .parse = parse_fold, .words = &fold_words,
          .help = "Simulate one replica for all: auto, the default, where the platform makes them equal; on, off"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(csv), .help = "Write every simulated plan, a line each"},
+        {SETTING_PATH, "html", .argument = "FILE.html", AT(html),
+         .help = "Write one page of HTML, too: the simulated plans to sort and filter, and figures (ranvier report)"},
         {SETTING_PATH, "plot", .argument = "PREFIX", AT(plot),
          .help = "Draw PREFIX-throughput.png and PREFIX-memory.png"},
         {SETTING_INT, "patience", .argument = "SECONDS", AT(patience), .min = 1, .max = 86400,
@@ -108,9 +111,11 @@ static int check_settings(const struct settings *s, const struct parts *parts, s
                                         {"--profile", s->ask.profile, false},
                                         {"--platform", s->ask.platform, false},
                                         {"--csv", s->csv, true},
+                                        {"--html", s->html, true},
                                         {"--plot", s->plot ? figures[0] : NULL, true},
                                         {"--plot", s->plot ? figures[1] : NULL, true}};
-        return file_check_uses(uses, sizeof uses / sizeof *uses, err);
+        const int rc = html_check(s->html, err);
+        return rc ? rc : file_check_uses(uses, sizeof uses / sizeof *uses, err);
 }
 
 /* ---- the work ---- */
@@ -227,6 +232,16 @@ static int plot(const struct results *results, const struct settings *s, struct 
         return rc;
 }
 
+static int make_page(const struct results *results, const struct settings *s, struct rv_error_info *err)
+{
+        struct html page;
+        int rc = html_begin(&page, s->html, err);
+        const char *part = rc == 0 ? html_file(&page, "plans.csv") : NULL;
+        if (part)
+                rc = results_write_csv(results, part, err);
+        return html_end(&page, s->command, rc, err);
+}
+
 /* A failed simulation does not keep what the others found from being shown; but the command has failed. */
 static int show(const struct sweep *s, struct rv_error_info *err)
 {
@@ -238,6 +253,8 @@ static int show(const struct sweep *s, struct rv_error_info *err)
         int rc = given->csv ? results_write_csv(&results, given->csv, err) : 0;
         if (rc == 0 && given->plot && any)
                 rc = plot(&results, given, err);
+        if (rc == 0 && any)
+                rc = make_page(&results, given, err);
         if (rc == 0 && failures)
                 rc = rv_fail(err, RV_ESYSTEM, "%d of %d simulations failed", failures, s->jobs.count);
         return rc;
@@ -274,7 +291,8 @@ int sweep_main(int argc, char **argv)
         settings_options(option_rows, options, ASK_GROUPS + 1);
         const struct argp_child children[] = {{ask_argp(), 0, NULL, 0}, {0}};
         const struct argp argp = {options, parse_option, NULL, documentation, children, NULL, NULL};
-        struct settings s = {.patience = 120};
+        char *command = command_line_text(argv[0], argc, argv);
+        struct settings s = {.patience = 120, .command = command};
         ask_init(&s.ask);
         struct rv_error_info err = {.code = RV_OK};
         struct parts parts = parts_find();
@@ -299,5 +317,6 @@ int sweep_main(int argc, char **argv)
         if (rc && (parts.rank == 0 || (sound && err.code == RV_ESYSTEM)))
                 fprintf(stderr, "ranvier sweep: %s\n", err.sentence);
         ask_free(&s.ask);
+        free(command);
         return rc ? rv_exit_status(&err) : 0;
 }

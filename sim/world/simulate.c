@@ -9,6 +9,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/number.h"
 #include "runtime/launch/launch.h"
+#include "runtime/report/html.h"
 #include "runtime/plan/framework.h"
 #include "runtime/plan/grid.h"
 #include "sim/world/interval.h"
@@ -35,12 +36,13 @@ struct settings {
         enum fold fold;
         struct framework framework; /* of plan.like */
         struct launch from;         /* what the file of --from says */
-        const char *launch;
+        const char *launch, *html;
+        struct html page;
 };
 
 /* What the command works with; each part is freed by forget(). */
 struct simulation {
-        const struct settings *settings;
+        struct settings *settings;
         struct machine machine;
         struct replay replay;
         struct prediction prediction;
@@ -101,6 +103,8 @@ static const struct setting option_rows[] = {
                  "is asked for; on, or an error says why not; off"},
         {SETTING_PATH, "platform-xml", .argument = "FILE", AT(platform_xml),
          .help = "Write the platform as SimGrid XML"},
+        {SETTING_PATH, "html", .argument = "FILE.html", AT(html),
+         .help = "Write one page of HTML, too: figures, tables, sources (ranvier report); with a timeline, if there are 16 GPUs at most or --trace is given"},
         {SETTING_PATH, "launch", .argument = "TOOL=FILE,...", AT(launch),
          .help = "Write the plan as another tool takes it: megatron (a script of bash), torchtitan (TOML), deepspeed (JSON), "
                  "ranvier (a line of mpirun), and with one of these slurm, a job that starts it (docs/launch.md)"},
@@ -146,9 +150,12 @@ static int check_files(const struct settings *s, struct rv_error_info *err)
                                         {"--report", s->plan.report, true},
                                         {"--trace", s->plan.trace, true},
                                         {"--platform-xml", s->platform_xml, true},
+                                        {"--html", s->html, true},
                                         {"--from", s->from.path[0] ? s->from.path : NULL, false}};
         const int count = sizeof uses / sizeof *uses;
-        const int rc = file_check_uses(uses, count, err);
+        int rc = html_check(s->html, err);
+        if (rc == 0)
+                rc = file_check_uses(uses, count, err);
         return rc ? rc : launch_check(s->launch, uses, count, err);
 }
 
@@ -643,6 +650,9 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
                                   s->settings->launch, stdout, err);
         if (rc == 0 && o->report)
                 rc = report_write(&report, o->report, err);
+        const char *part = html_file(&s->settings->page, "prediction.json");
+        if (rc == 0 && part)
+                rc = report_write(&report, part, err);
         json_decref(extra);
         return rc;
 }
@@ -655,10 +665,23 @@ static void forget(struct simulation *s)
         machine_close(&s->machine);
 }
 
+/* To the page: the trace that the user wants, or, of few GPUs, one that is made for it. */
+static void add_timeline(struct settings *s)
+{
+        if (s->plan.trace)
+                html_add(&s->page, s->plan.trace);
+        else if (!s->replay && s->gpus <= HTML_RANKS)
+                s->plan.trace = html_file(&s->page, "timeline.json");
+}
+
 static int simulate(struct settings *settings, const char *command, struct rv_error_info *err)
 {
         struct simulation s = {.settings = settings};
-        int rc = load_inputs(&s, &settings->plan, err);
+        int rc = html_begin(&settings->page, settings->html, err);
+        if (rc == 0)
+                add_timeline(settings);
+        if (rc == 0)
+                rc = load_inputs(&s, &settings->plan, err);
         if (rc == 0)
                 rc = write_platform(&s, err);
         if (rc == 0)
@@ -666,7 +689,7 @@ static int simulate(struct settings *settings, const char *command, struct rv_er
         if (rc == 0)
                 rc = show(&s, command, err);
         forget(&s);
-        return rc;
+        return html_end(&settings->page, command, rc, err);
 }
 
 /* Whether a trace has the durations, which no framework changes. */

@@ -590,6 +590,19 @@ CASES = [
     case("compare into one of its reports", "compare predicted.json measured.json --csv ./measured.json"),
     case("compare into two files of one name", "compare predicted.json measured.json --csv a.svg --plot a.svg"),
     case("plot of a figure that does not exist", "plot portrait a.png measured.json"),
+    case("report of nothing", "report out.html"),
+    case("report of a file that does not exist", "report out.html missing.json"),
+    case("report of a JSON of no kind", "report out.html launch_other.json"),
+    case("report of a text", "report out.html text.txt"),
+    case("report of a table with a line cut short", "report out.html cut.csv"),
+    case("report in the place of what it reads", "report cut.csv.html cut.csv.html"),
+    case("report into a folder that does not exist", "report nowhere/out.html cut.csv"),
+    case("report into a folder that cannot be made", "report cut.csv/out cut.csv"),
+    case("report into a file that is no folder", "report cut.csv missing.json"),
+    simulate("a page with another suffix", "--html page.txt"),
+    simulate("a page in a folder that does not exist", "--html nowhere/page.html"),
+    sweep("a page with another suffix", "--html page"),
+    plan("a page in the place of the report", "llama3-8b --gpus 8 --machine h100 --html page.html --report page.html"),
     case("plot with a wrong suffix", "plot memory a.jpeg measured.json"),
     case("plot into a folder that does not exist", "plot memory nowhere/a.png measured.json"),
     case("plot of a trace that does not exist", "plot timeline a.png missing.json"),
@@ -701,6 +714,8 @@ def write_launches(folder):
                        "deep": "A=" + "${A:-" * 100000 + "\n", "sums": "A=$((" + "(" * 5000 + "1" + ")" * 5000 + "))\n",
                        "shells": "A='eval \"$A\"'\neval \"$A\"\n"}.items():
         write(folder, f"launch_{name}.sh", body + script % f"--num-layers 4 {sizes}")
+    write(folder, "cut.csv", "gpus,seconds\n8,1.5\n16\n")
+    write(folder, "cut.csv.html", "a,b\n1,2\n")
     write(folder, "launch_other.json", json.dumps({"scripts": {"start": "node ."}}))
     zero = {"train_batch_size": 16, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}}
     write(folder, "launch_nvme.json", json.dumps(zero, indent=1))

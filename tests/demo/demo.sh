@@ -89,6 +89,10 @@ for type in png svg; do
         ranvier plot optimizer "$out/optimizer.$type" "$out/trace-offload.json"
         ranvier plot loss "$out/loss.$type" "$out/loss.csv"
 done
+
+heading "6. All of it on one page"
+# shellcheck disable=SC2086 # pairs are names of files without blanks
+show ranvier report "$out/report.html" $pairs "$out"/gpt-12b-*.json "$out/sweep.csv" "$out/trace-real.json" "$out/trace-2x1-predicted.json"
 ls "$out"
 echo
-echo "Open $out/*.png, or a trace ($out/trace-*.json) in chrome://tracing or Perfetto."
+echo "Open $out/report.html in a browser; $out/*.png; or a trace ($out/trace-*.json) in chrome://tracing or Perfetto."

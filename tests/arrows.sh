@@ -47,7 +47,8 @@ BEGIN {
         may["calibrate"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report runtime/device runtime/net runtime/data runtime/nn" \
                 " runtime/optim calibrate/profile calibrate/trace/trace.h calibrate"
         may["calibrate/trace"] = "models runtime/base runtime/device calibrate/profile calibrate calibrate/trace"
-        may["plots"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report plots"
+        may["plots"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report plots plots/html/report.h"
+        may["plots/html"] = "models runtime/base runtime/plan runtime/report plots plots/html"
 }
 {
         from = room($1)

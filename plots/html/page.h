@@ -50,7 +50,7 @@ typedef int page_draw(const char *out, const void *context, struct rv_error_info
 
 /* Puts a figure into the page, with what it shows. `zoom`: it can be made wider by buttons. Of a figure whose
  * SVG is large there is a PNG. Returns 0, or a negative rv_error with a sentence. */
-int page_figure(struct page *, const char *caption, bool zoom, page_draw *, const void *context,
+int page_figure(struct page *, const char *caption, bool zoom, page_draw *figure, const void *context,
                 struct rv_error_info *err);
 
 #endif

@@ -161,8 +161,11 @@ static void put_second(struct page *p, const json_t *plan)
         fputs("<p>", p->out);
         page_format(p, "A batch takes %s, %.1f %% more.", number_seconds(text, seconds),
                     100 * (seconds / best - 1));
-        json_array_foreach(json_object_get(plan, "second_wins"), i, win) page_format(
-                p, " It wins with %s times %.3g.", text_of(win, "change"), number_of(win, "times"));
+        json_array_foreach(json_object_get(plan, "second_wins"), i, win)
+        {
+                page_format(p, " It wins with %s times %.3g.", text_of(win, "change"),
+                            number_of(win, "times"));
+        }
         fputs("</p>\n", p->out);
 }
 
@@ -182,7 +185,9 @@ static void put_plan(struct page *p, const json_t *plan)
                     text_of(question, "platform"), number_of(question, "batch_size"),
                     number_of(question, "seq_len"), text_of(question, "precision"));
         json_array_foreach(json_object_get(question, "assumed"), i, assumed)
+        {
                 page_format(p, " Assumed: %s.", json_string_value(assumed));
+        }
         fputs("</p>\n", p->out);
         page_section(p, "The answer", NULL);
         put_answer(p, plan);
@@ -539,7 +544,9 @@ static void put_basis(struct page *p, const char *path, const json_t *document)
         put_source(p, "Platform", "", text_of(sources, "platform"));
         put_source(p, "Power", "", text_of(sources, "power"));
         json_array_foreach(json_object_get(document, "notes"), i, note)
+        {
                 put_source(p, "Note:", json_string_value(note) ? json_string_value(note) : "", "");
+        }
         fputs("</p>\n", p->out);
         if (*text_of(document, "command"))
                 page_command(p, text_of(document, "command"));

@@ -1,6 +1,7 @@
 /* `ranvier compare`, `ranvier plot` and `ranvier report`. */
 #include "plots/compare.h"
 #include "runtime/base/command_line.h"
+#include "runtime/base/csv.h"
 #include "runtime/base/setting.h"
 #include "plots/figure.h"
 #include "plots/figures.h"
@@ -56,6 +57,7 @@ static int check_outputs(const struct file_use *outputs, int count, const struct
 struct compare_options {
         struct words reports;
         const char *plot, *csv, *html, *command;
+        bool json;
         double max_median_percent, max_worst_percent; /* negative: not asked for */
 };
 
@@ -75,6 +77,7 @@ static int parse_percent(void *at, const char *option, const char *text, struct 
 static const struct setting compare_rows[] = {
         {SETTING_PATH, "plot", .argument = "FILE", AT(compare_options, plot),
          .help = "Draw predicted against measured time per batch, as .png or .svg"},
+        {SETTING_SET, "json", AT(compare_options, json), .help = "Print every figure of every pair as JSON"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(compare_options, csv),
          .help = "Write every figure of every pair, for programs"},
         {SETTING_PATH, "html", .argument = "FILE.html", AT(compare_options, html),
@@ -120,6 +123,17 @@ static int check_limit(const char *which, double percent, double max)
         return STATUS_FAILED;
 }
 
+struct pairs {
+        const struct run *runs;
+        int count;
+};
+
+static int write_pairs(const void *context, const char *path, struct rv_error_info *err)
+{
+        const struct pairs *pairs = context;
+        return compare_write_csv(pairs->runs, pairs->count, path, err);
+}
+
 static int compare_runs(const struct compare_options *o, const struct run *runs, struct rv_error_info *err)
 {
         int count = o->reports.count;
@@ -129,9 +143,12 @@ static int compare_runs(const struct compare_options *o, const struct run *runs,
                         return complain("compare", err);
         if (compare_summarize(runs, count, &summary, err))
                 return complain("compare", err);
-        if (count == 2)
+        const struct pairs pairs = {runs, count};
+        if (o->json && csv_print_json(write_pairs, &pairs, err))
+                return complain("compare", err);
+        if (count == 2 && !o->json)
                 compare_print_pair(&runs[0], &runs[1], stdout);
-        else
+        else if (!o->json)
                 compare_print_all(runs, count, &summary, stdout);
         if ((o->csv && compare_write_csv(runs, count, o->csv, err)) ||
             (o->plot && figures_predicted_measured(o->plot, runs, count, err)) ||

@@ -163,8 +163,7 @@ static void put_second(struct page *p, const json_t *plan)
                     100 * (seconds / best - 1));
         json_array_foreach(json_object_get(plan, "second_wins"), i, win)
         {
-                page_format(p, " It wins with %s times %.3g.", text_of(win, "change"),
-                            number_of(win, "times"));
+                page_format(p, " It wins where %s.", text_of(win, "what"));
         }
         fputs("</p>\n", p->out);
 }

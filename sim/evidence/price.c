@@ -3,6 +3,7 @@
 #include "calibrate/profile/profile.h"
 #include "models/shape_table.h"
 #include "runtime/base/command_line.h"
+#include "runtime/base/csv.h"
 #include "runtime/base/file.h"
 #include "runtime/base/number.h"
 #include "runtime/base/parse.h"
@@ -18,6 +19,7 @@ enum { TABLES = 16 };
 
 struct settings {
         const char *profile, *platform, *csv;
+        bool json;
         const char *paths[TABLES];
         int count;
         bool training, fits_only;
@@ -47,6 +49,7 @@ static const struct setting option_rows[] = {
          .help = "Price kernels as in a training run, whose clock is lower than that of a short loop; tables of the form "
                  "training are always priced so"},
         {SETTING_SET, "fits-only", AT(fits_only), .help = "By models even where exactly the shape was measured"},
+        {SETTING_SET, "json", AT(json), .help = "Print the table with a column predicted_seconds as JSON (of one table)"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(csv),
          .help = "Write the table to FILE with a column predicted_seconds (of one table)"},
         {.help = NULL},
@@ -70,8 +73,9 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
                 return rv_fail(err, RV_EINPUT, "--table is missing: the kernels to price");
         if (!s->profile)
                 return rv_fail(err, RV_EINPUT, "--profile is missing: what kernels take, such as h100");
-        if (s->csv && s->count > 1)
-                return rv_fail(err, RV_EINPUT, "--csv is of one table, but %d were given", s->count);
+        if ((s->csv || s->json) && s->count > 1)
+                return rv_fail(err, RV_EINPUT, "--%s is of one table, but %d were given",
+                               s->csv ? "csv" : "json", s->count);
         for (int i = 0; i < s->count; i++)
                 uses[count++] = (struct file_use){"--table", s->paths[i], false};
         uses[count++] = (struct file_use){"--profile", s->profile, false};
@@ -319,12 +323,13 @@ static int show(const struct pricing *pricing, struct rv_error_info *err)
 }
 
 /* Each line as it was, and the price behind it. */
-static int write_csv(const struct pricing *pricing, struct rv_error_info *err)
+static int write_csv(const void *context, const char *path, struct rv_error_info *err)
 {
+        const struct pricing *pricing = context;
         const struct shape_table *table = &pricing->table;
         struct file_lines lines = {.path = table->path, .stream = fopen(table->path, "r")};
         struct file_writer writer;
-        int rc = file_writer_open(&writer, pricing->settings->csv, err), row = 0;
+        int rc = file_writer_open(&writer, path, err), row = 0;
         bool header = true;
         if (rc == RV_OK && !lines.stream)
                 rc = rv_fail(err, RV_EINPUT, "%.160s: %s", table->path, strerror(errno));
@@ -367,9 +372,9 @@ static int price(const struct settings *s, struct rv_error_info *err)
         for (int i = 0; i < s->count && rc == RV_OK; i++) {
                 rc = price_table(&pricing, s->paths[i], err);
                 if (rc == RV_OK)
-                        rc = show(&pricing, err);
+                        rc = s->json ? csv_print_json(write_csv, &pricing, err) : show(&pricing, err);
                 if (rc == RV_OK && s->csv)
-                        rc = write_csv(&pricing, err);
+                        rc = write_csv(&pricing, s->csv, err);
                 free(pricing.prices);
                 pricing.prices = NULL;
                 shape_table_free(&pricing.table);

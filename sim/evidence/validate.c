@@ -1,6 +1,7 @@
 #include "sim/evidence/validate.h"
 
 #include "runtime/base/command_line.h"
+#include "runtime/base/csv.h"
 
 #include "runtime/base/parse.h"
 #include "runtime/base/setting.h"
@@ -20,6 +21,7 @@ enum { TABLES = 16 };
 struct settings {
         struct measured_defaults defaults;
         const char *paths[TABLES], *machine, *csv, *html, *command;
+        bool json;
         struct named_machine named; /* of --machine; the defaults may point into it */
         int tables, jobs;
         bool summary;
@@ -50,6 +52,7 @@ static const struct setting option_rows[] = {
         {SETTING_PATH, "platform", .argument = "PLATFORM", AT(defaults.platform), .words = &platform_words,
          .help = "The cluster (default: the table's platform, or by its gpu)"},
         {SETTING_HEADING, .help = "Output and work:"},
+        {SETTING_SET, "json", AT(json), .help = "Print every run as JSON"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(csv), .help = "Write every run to FILE"},
         {SETTING_PATH, "html", .argument = "FILE.html", AT(html),
          .help = "Write one page of HTML, too: every run, to sort and filter (ranvier report)"},
@@ -151,6 +154,11 @@ static int check_outcomes(const struct measured *m, struct rv_error_info *err)
                       : 0;
 }
 
+static int write_csv(const void *context, const char *path, struct rv_error_info *err)
+{
+        return verdict_write_csv(context, path, err);
+}
+
 static int make_page(const struct validation *v, struct rv_error_info *err)
 {
         struct html page;
@@ -165,8 +173,11 @@ static int show(const struct validation *v, struct rv_error_info *err)
 {
         const struct settings *s = v->settings;
         int rc = 0;
-        verdict_print(&v->measured, !s->summary, stdout);
-        if (s->csv)
+        if (s->json)
+                rc = csv_print_json(write_csv, &v->measured, err);
+        else
+                verdict_print(&v->measured, !s->summary, stdout);
+        if (rc == 0 && s->csv)
                 rc = verdict_write_csv(&v->measured, s->csv, err);
         if (rc == 0)
                 rc = make_page(v, err);

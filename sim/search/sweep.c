@@ -2,6 +2,7 @@
 #include "sim/search/sweep.h"
 
 #include "runtime/base/command_line.h"
+#include "runtime/base/csv.h"
 #include "runtime/base/file.h"
 #include "runtime/base/parse.h"
 #include "runtime/base/progress.h"
@@ -33,6 +34,7 @@ static const char documentation[] =
 struct settings {
         struct ask ask;
         const char *csv, *plot, *html, *command;
+        bool json;
         int patience;
 };
 
@@ -72,6 +74,7 @@ static const struct setting option_rows[] = {
                  "K best on paper"},
         {SETTING_OWN, "fold", .argument = "WHEN", AT(ask.space.fold), .parse = parse_fold, .words = &fold_words,
          .help = "Simulate one replica for all: auto, the default, where the platform makes them equal; on, off"},
+        {SETTING_SET, "json", AT(json), .help = "Print every simulated plan as JSON"},
         {SETTING_PATH, "csv", .argument = "FILE", AT(csv), .help = "Write every simulated plan, a line each"},
         {SETTING_PATH, "html", .argument = "FILE.html", AT(html),
          .help = "Write one page of HTML, too: the simulated plans to sort and filter, and figures (ranvier report)"},
@@ -232,6 +235,11 @@ static int plot(const struct results *results, const struct settings *s, struct 
         return rc;
 }
 
+static int write_csv(const void *context, const char *path, struct rv_error_info *err)
+{
+        return results_write_csv(context, path, err);
+}
+
 static int make_page(const struct results *results, const struct settings *s, struct rv_error_info *err)
 {
         struct html page;
@@ -249,8 +257,13 @@ static int show(const struct sweep *s, struct rv_error_info *err)
         const struct results results = {.ask = &given->ask, .groups = &s->groups, .jobs = &s->jobs};
         int failures = results_say_failures(&results, stderr);
         bool any = failures < s->jobs.count;
-        results_print(&results, stdout);
-        int rc = given->csv ? results_write_csv(&results, given->csv, err) : 0;
+        int rc = 0;
+        if (!given->json)
+                results_print(&results, stdout);
+        else if (any)
+                rc = csv_print_json(write_csv, &results, err);
+        if (rc == 0 && given->csv)
+                rc = results_write_csv(&results, given->csv, err);
         if (rc == 0 && given->plot && any)
                 rc = plot(&results, given, err);
         if (rc == 0 && any)

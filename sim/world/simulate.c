@@ -37,6 +37,7 @@ struct settings {
         struct framework framework; /* of plan.like */
         struct launch from;         /* what the file of --from says */
         const char *launch, *html;
+        bool json;
         struct html page;
 };
 
@@ -103,6 +104,7 @@ static const struct setting option_rows[] = {
                  "is asked for; on, or an error says why not; off"},
         {SETTING_PATH, "platform-xml", .argument = "FILE", AT(platform_xml),
          .help = "Write the platform as SimGrid XML"},
+        {SETTING_SET, "json", AT(json), .help = "Print the report as JSON"},
         {SETTING_PATH, "html", .argument = "FILE.html", AT(html),
          .help = "Write one page of HTML, too: figures, tables, sources (ranvier report); with a timeline, if there are 16 GPUs at most or --trace is given"},
         {SETTING_PATH, "launch", .argument = "TOOL=FILE,...", AT(launch),
@@ -610,6 +612,23 @@ static void find_interval(struct simulation *s, struct report *report)
         report->high_seconds = s->interval.high_seconds;
 }
 
+static int print_json(const struct report *report, struct rv_error_info *err)
+{
+        json_t *json = report_json(report);
+        const int rc =
+                json ? file_print_json(json, err) : rv_fail(err, RV_ESYSTEM, "no memory for the report");
+        json_decref(json);
+        return rc;
+}
+
+static void print_report(struct simulation *s, const struct report *report)
+{
+        report_print(report, stdout);
+        if (!s->settings->replay)
+                print_basis(s);
+        print_notes(s);
+}
+
 static int show(struct simulation *s, const char *command, struct rv_error_info *err)
 {
         const struct options *o = &s->settings->plan;
@@ -620,7 +639,7 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
                 return rc;
         if (s->settings->replay) {
                 rc = replay_compare(&s->replay, trace, &s->decisions, &s->identical, err);
-                if (rc == 0 || err->code == RV_ESYSTEM)
+                if (!s->settings->json && (rc == 0 || err->code == RV_ESYSTEM))
                         printf("decisions: %lld of %lld identical on %d rank%s\n", (long long)s->identical,
                                (long long)s->decisions, s->settings->gpus, rv_plural(s->settings->gpus));
                 if (rc)
@@ -641,13 +660,13 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
         if (!s->settings->replay)
                 find_interval(s, &report);
         launch_print(&s->settings->from, "simulate", stderr);
-        report_print(&report, stdout);
-        if (!s->settings->replay)
-                print_basis(s);
-        print_notes(s);
-        if (s->settings->launch)
+        if (s->settings->json)
+                rc = print_json(&report, err);
+        else
+                print_report(s, &report);
+        if (rc == 0 && s->settings->launch)
                 rc = launch_write(o, s->settings->gpus, s->machine.platform.gpus_per_node,
-                                  s->settings->launch, stdout, err);
+                                  s->settings->launch, s->settings->json ? NULL : stdout, err);
         if (rc == 0 && o->report)
                 rc = report_write(&report, o->report, err);
         const char *part = html_file(&s->settings->page, "prediction.json");

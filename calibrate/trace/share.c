@@ -284,6 +284,13 @@ static bool of_optimizer(const struct sharing *s, const struct step_operator *of
                (whole || !s->normed || s->shared->optimizer > 0);
 }
 
+/* The host launches from `start` to `end`, but while it waits for the GPU. */
+static void add_host(const struct sharing *s, double start, double end)
+{
+        if (end > start)
+                s->shared->host += 1e-6 * (end - start - steps_waits(s->steps, start, end));
+}
+
 static int share_operator(struct sharing *s, const struct step_operator *of)
 {
         const enum operator_class class = of->row->class;
@@ -294,8 +301,9 @@ static int share_operator(struct sharing *s, const struct step_operator *of)
         if (of->backward >= 0 && s->begun) {
                 if (s->product < s->layers->products)
                         return not_all(s);
-                s->shared->host += s->backward ? 0 : 1e-6 * (s->forward_end - s->host_begin);
-                s->shared->host += 1e-6 * fmax(0, of->end - s->now);
+                if (!s->backward)
+                        add_host(s, s->host_begin, s->forward_end);
+                add_host(s, s->now, of->end);
                 s->backward = true;
                 return share_backward(s, of);
         }

@@ -1,5 +1,6 @@
 #include "calibrate/trace/steps.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,6 +179,22 @@ static bool within_leaf(const struct walk *walk, const struct kineto_event *even
                event->thread == walk->steps->trace->events[walk->steps->operators[walk->leaf].event].thread;
 }
 
+static void add_wait(struct traced_steps *steps, const struct kineto_event *call)
+{
+        const int count = steps->wait_count;
+        if ((count & (count - 1)) == 0)
+                steps->waits = resized(steps->waits, count ? 2 * (size_t)count : 1, sizeof *steps->waits);
+        steps->waits[steps->wait_count++] = (struct trace_wait){call->start + LONGEST_CALL, end_of(call)};
+}
+
+double steps_waits(const struct traced_steps *steps, double start, double end)
+{
+        double waits = 0;
+        for (int i = 0; i < steps->wait_count; i++)
+                waits += fmax(0, fmin(end, steps->waits[i].end) - fmax(start, steps->waits[i].start));
+        return waits;
+}
+
 static void visit(struct walk *walk, int index)
 {
         const struct kineto_event *event = &walk->steps->trace->events[index];
@@ -186,7 +203,7 @@ static void visit(struct walk *walk, int index)
         walk->steps->lost_time -= launched.time;
         walk->steps->lost -= launched.count;
         if (event->kind == KINETO_RUNTIME && event->length > LONGEST_CALL)
-                walk->steps->waits += event->length - LONGEST_CALL;
+                add_wait(walk->steps, event);
         if (within_leaf(walk, event))
                 walk->steps->operators[walk->leaf].gpu += launched.time;
         else if (event->kind == KINETO_RUNTIME && launched.count > 0)
@@ -253,6 +270,7 @@ void steps_find(struct traced_steps *steps, const struct kineto *trace)
 
 void steps_free(struct traced_steps *steps)
 {
+        free(steps->waits);
         free(steps->parent);
         free(steps->operators);
         free(steps->steps);

@@ -35,7 +35,11 @@ struct traced_steps {
          * operator of a step. */
         int lost;
         double lost_time;
-        double waits; /* microseconds of calls of the runtime within steps that wait for the GPU */
+        /* When calls of the runtime within steps wait for the GPU. */
+        struct trace_wait {
+                double start, end; /* microseconds */
+        } * waits;
+        int wait_count;
 };
 
 /* Finds the steps. `trace` must live as long. A trace without any gives none. */
@@ -44,5 +48,8 @@ void steps_free(struct traced_steps *steps);
 
 /* The seconds that an operator counts as: of the GPU, if the trace has one, else of the host. */
 double step_seconds(const struct traced_steps *steps, const struct step_operator *of);
+
+/* Returns how many of the microseconds from `start` to `end` the host waits for the GPU. */
+double steps_waits(const struct traced_steps *steps, double start, double end);
 
 #endif

@@ -101,7 +101,6 @@ static int share_steps(struct session *s, struct rv_error_info *err)
                         free(shared.kernels);
                         return rc;
                 }
-                shared.host = fmax(0, shared.host - 1e-6 * s->steps.waits / s->steps.count);
                 if (!s->trace.on_gpu)
                         shared.host = 0;
                 learn_add(&s->learned, &shared);

@@ -174,12 +174,38 @@ def of_gpu(trace, part):
     return {**trace, "deviceProperties": device, "traceEvents": trace["traceEvents"] + added}, inner
 
 
+def waiting(trace, wait):
+    """The same steps, each with so many microseconds at its end in which the host waits for the GPU."""
+    events = json.loads(json.dumps(trace["traceEvents"]))
+    steps = sorted((e for e in events if e["name"].startswith("ProfilerStep#")), key=lambda e: e["ts"])
+    ends = [e["ts"] + e["dur"] for e in steps]
+    for event in events:
+        event["ts"] += wait * sum(end <= event["ts"] for end in ends)
+    for step in steps:
+        events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaStreamSynchronize", "pid": 1, "tid": step["tid"],
+                       "ts": step["ts"] + step["dur"], "dur": wait, "args": {}})
+        step["dur"] += wait + 1
+    return {**trace, "traceEvents": events}
+
+
+def check_waits(tap, family, gpu, folder):
+    """What the host waits for behind a step's work is no part of its launches."""
+    path = os.path.join(folder, "waiting.json")
+    hosts = []
+    for trace in (gpu, waiting(gpu, 50000)):
+        with open(path, "w") as file:
+            json.dump(trace, file)
+        hosts.append(calibrate([path], family, folder)[0]["loads"][0]["launch"]["host_seconds"])
+    tap.ok(math.isclose(*hosts, rel_tol=1e-3), f"{family} on a GPU: waits at the end of steps leave the launches as they are {hosts}", hosts)
+
+
 def check_gpu(tap, family, trace, folder):
     """A kernel a hundredth as long as its operator: then the host is what a step waits for."""
     path, part = os.path.join(folder, "gpu.json"), 0.01
     gpu, inner = of_gpu(trace, part)
     with open(path, "w") as file:
         json.dump(gpu, file)
+    check_waits(tap, family, gpu, folder)
     profile, found, _, out = calibrate([path], family, folder)
     steps = [(e["ts"], e["ts"] + e["dur"]) for e in trace["traceEvents"] if e["name"].startswith("ProfilerStep#")]
     within = sum(part * e["dur"] * US for e in inner if any(a <= e["ts"] < b for a, b in steps))

@@ -7,7 +7,7 @@ its own, with nothing brought:
     sh    is run by bash as it is, all of it, and must end with status 0
     text  is what the block before it printed: its lines must be in that output, in their order, word by word and with numbers that are
           at most 5 % off; ... stands for anything
-    c     must compile without a warning, with the project's headers
+    c     must compile without a warning, with the project's headers (and with what a comment before it says, <!-- compiled with FLAGS -->)
 All else in docs/ that is set as code and not run has a comment before it, <!-- not run: why -->; so has a fenced sh block that
 needs root, a network, a GPU or hours. Names of pages as arguments: only these are run.
 
@@ -66,13 +66,13 @@ def shown(document, inline):
             yield command  # a block of two words is a line of a sentence
 
 
-Block = collections.namedtuple("Block", "kind line text reason")
+Block = collections.namedtuple("Block", "kind line text reason flags")
 
 
 def blocks(document):
-    """The blocks of a page that are set as code: kind "" is an indented one; reason: why it is not run, or ""."""
+    """The blocks of a page that are set as code: kind "" is an indented one; reason: why it is not run, or ""; flags: of the compiler."""
     lines = document.split("\n")
-    at, reason = 0, ""
+    at, reason, flags = 0, "", []
     while at < len(lines):
         fence = re.match(r"```(\w*)$", lines[at])
         indented = not fence and re.match(r" {4,}\S", lines[at]) and (at == 0 or not lines[at - 1].strip() or lines[at - 1].startswith("<!--"))
@@ -81,10 +81,12 @@ def blocks(document):
                 not lines[end].strip() and lines[end + 1:] and lines[end + 1].startswith("    "))):
             end += 1
         if fence or indented:
-            yield Block(fence.group(1) if fence else "", begin + 1, "\n".join(lines[begin:end]) + "\n", reason)
+            yield Block(fence.group(1) if fence else "", begin + 1, "\n".join(lines[begin:end]) + "\n", reason, flags)
         if lines[at].strip():
             mark = re.match(r"<!-- not run: (.+) -->$", lines[at])
             reason = mark.group(1) if mark else ""
+            mark = re.match(r"<!-- compiled with (.+) -->$", lines[at])
+            flags = mark.group(1).split() if mark else []
         at = end + 1 if fence else end
 
 
@@ -114,7 +116,7 @@ def follow(tap, name, folder):
     with open(os.path.join(TREE, name)) as file:
         found = list(blocks(file.read()))
     output = ""
-    for kind, line, said, reason in found:
+    for kind, line, said, reason, flags in found:
         where = f"{name}:{line}"
         if reason:
             print(f"# not run, {reason}: {said.splitlines()[0]} ({where})")
@@ -128,7 +130,7 @@ def follow(tap, name, folder):
             tap.ok(missing is None, f"{where}: that is what is printed", f"not printed: {missing}\n{output}")
         elif kind == "c":
             done = subprocess.run(["cc", "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror",
-                                   "-fsyntax-only", "-I", TREE, "-x", "c", "-"], input=said, capture_output=True, text=True)
+                                   "-fsyntax-only", *flags, "-I", TREE, "-x", "c", "-"], input=said, capture_output=True, text=True)
             tap.ok(done.returncode == 0, f"{where}: compiles", done.stderr)
 
 

@@ -179,7 +179,7 @@ const struct argp *ask_argp(void)
         static struct argp_option options[1 + 2 * ASK_FLAGS + SETTINGS + 1] = {
                 OPTION_WORDS("MODEL", &gpt_words)};
         static struct option_words words[ASK_FLAGS];
-        static const struct argp argp = {options, parse_option, "MODEL", NULL, NULL, NULL, NULL};
+        static const struct argp argp = {options, parse_option, NULL, NULL, NULL, NULL, NULL};
         settings_options(option_rows, add_flags(options + 1, words), GROUP_ASKED);
         return &argp;
 }

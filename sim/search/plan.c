@@ -656,7 +656,7 @@ int plan_main(int argc, char **argv)
         struct argp_option options[SETTINGS + 1];
         settings_options(option_rows, options, ASK_GROUPS + 1);
         const struct argp_child children[] = {{ask_argp(), 0, NULL, 0}, {0}};
-        const struct argp argp = {options, parse_option, NULL, documentation, children, NULL, NULL};
+        const struct argp argp = {options, parse_option, "[MODEL]", documentation, children, NULL, NULL};
         struct settings s = {.days = 0};
         struct rv_error_info err = {.code = RV_OK};
         char *command = command_line_text(argv[0], argc, argv);

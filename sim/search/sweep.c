@@ -273,7 +273,7 @@ int sweep_main(int argc, char **argv)
         struct argp_option options[SETTINGS + 1];
         settings_options(option_rows, options, ASK_GROUPS + 1);
         const struct argp_child children[] = {{ask_argp(), 0, NULL, 0}, {0}};
-        const struct argp argp = {options, parse_option, NULL, documentation, children, NULL, NULL};
+        const struct argp argp = {options, parse_option, "MODEL", documentation, children, NULL, NULL};
         struct settings s = {.patience = 120};
         ask_init(&s.ask);
         struct rv_error_info err = {.code = RV_OK};

@@ -64,7 +64,7 @@ includedir=$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))
 Name: ranvier
 Description: Predictions of training runs of language models
 Version: $(VERSION)
-Requires.private: gsl, jansson
+Requires.private: gsl, jansson, yaml-0.1
 Libs: -L$${libdir} -lranvier
 Libs.private: -ldl -lm
 Cflags: -I$${includedir}
@@ -98,4 +98,4 @@ deb: all manual library
 test-deb: deb
 	tests/deb.sh $(BUILD)/deb
 
-.PHONY: manual library install uninstall deb test-deb
+.PHONY: manual reference library install uninstall deb test-deb

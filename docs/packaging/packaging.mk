@@ -23,15 +23,18 @@ $(BUILD)/tools/manual: $(call obj,$(wildcard runtime/manual/*.c)) $(call lib,mod
 $(MANUAL): $(BUILD)/tools/manual $(BINARIES) $(DATA_FILES)
 	$(if $(V),,@printf '  %-6s%s\n' manual $(BUILD)/share;) rm -rf $(BUILD)/share && $< $(abspath $(BUILD)/bin/ranvier) $(BUILD)/share
 manual: $(MANUAL)
+# The same as a page of docs/, which tests/cli/manual.py holds to it.
+reference: $(MANUAL)
+	cp $(BUILD)/share/reference.md docs/reference.md
 run-tests: $(if $(SAN),,$(MANUAL))
 
 # libranvier: predictions on paper, of objects of their own (position-independent, without what knows SimGrid). It shows its own
 # five functions alone (sim/library/ranvier.map), the static one too.
 LIBRARY_ABI := 0
 LIBRARY     := $(BUILD)/lib/libranvier.so.$(VERSION) $(BUILD)/lib/libranvier.a
-library     := $(base) $(models) $(core) $(engine) $(profile) $(wildcard sim/platform/*.c sim/collective/*.c) \
+library     := $(base) $(models) $(core) $(engine) $(launch) $(profile) $(wildcard sim/platform/*.c sim/collective/*.c) \
                $(addprefix sim/world/,copies.c costs.c interval.c machine.c crowd.c fold.c named_machine.c paper_batch.c tensor.c)
-LIBRARY_LIBS := $(GSL_LIBS) -ljansson -ldl -lm
+LIBRARY_LIBS := $(GSL_LIBS) $(LAUNCH_LIBS) -ljansson -ldl -lm
 $(BUILD)/obj-library/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,cc,"$< (library)") $(CC) $(ALL_CFLAGS) -fPIC -fno-semantic-interposition -c -o $@ $<
@@ -61,7 +64,7 @@ includedir=$(patsubst $(PREFIX)/%,$${prefix}/%,$(INCLUDEDIR))
 Name: ranvier
 Description: Predictions of training runs of language models
 Version: $(VERSION)
-Requires.private: gsl, jansson
+Requires.private: gsl, jansson, yaml-0.1
 Libs: -L$${libdir} -lranvier
 Libs.private: -ldl -lm
 Cflags: -I$${includedir}
@@ -95,4 +98,4 @@ deb: all manual library
 test-deb: deb
 	tests/deb.sh $(BUILD)/deb
 
-.PHONY: manual library install uninstall deb test-deb
+.PHONY: manual reference library install uninstall deb test-deb

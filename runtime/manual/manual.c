@@ -104,9 +104,9 @@ static int open_output(struct file_writer *writer, const char *folder, const cha
 
 static int write_all(const json_t *all, const char *folder, struct rv_error_info *err)
 {
-        static void (*const completions[])(FILE *, const json_t *) = {manual_bash, manual_zsh};
+        static void (*const others[])(FILE *, const json_t *) = {manual_bash, manual_zsh, manual_markdown};
         static const char *const names[] = {"bash-completion/completions/ranvier",
-                                            "zsh/site-functions/_ranvier"};
+                                            "zsh/site-functions/_ranvier", "reference.md"};
         const json_t *commands = json_object_get(all, "commands");
         struct file_writer writer;
         int rc = RV_OK;
@@ -122,7 +122,7 @@ static int write_all(const json_t *all, const char *folder, struct rv_error_info
         for (size_t i = 0; rc == RV_OK && i < sizeof names / sizeof *names; i++) {
                 rc = open_output(&writer, folder, names[i], NULL, err);
                 if (rc == RV_OK) {
-                        completions[i](writer.stream, all);
+                        others[i](writer.stream, all);
                         rc = file_writer_commit(&writer, err);
                 }
         }

@@ -565,7 +565,7 @@ static const struct flag flags[] = {
          .required = "the sequences that go through a stage at once"},
         {.name = "batch-size", .argument = "G",
          .scope = FLAG_OF_ONE, AT(STORE_WHOLE, batch_size), FROM(1, LARGEST_BATCH),
-         .help = "Sequences of one batch over all ranks, a multiple of D x B (required)",
+         .help = "Sequences of one batch over all ranks, a multiple of D x B (required, but of ranvier plan)",
          .sweep = SWEEP_FIXED, .required = "the sequences of one batch over all ranks"},
         {.name = "seq-len", .argument = "S",
          .scope = FLAG_OF_ONE, AT(STORE_INT, seq_len), FROM(1, LARGEST_BATCH),

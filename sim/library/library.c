@@ -2,6 +2,7 @@
 
 #include "runtime/base/command_line.h"
 #include "runtime/base/version.h"
+#include "runtime/launch/launch.h"
 #include "runtime/plan/framework.h"
 #include "sim/world/interval.h"
 #include "sim/world/named_machine.h"
@@ -99,8 +100,28 @@ void ranvier_machine_close(struct ranvier_machine *m)
 
 /* ---- a batch ---- */
 
+/* What a plan is made of beside its options, which point into it. */
+struct sources {
+        struct launch from; /* the file of --from */
+        struct framework framework;
+};
+
+static int parse(int count, char **words, struct options *o, struct launch *from, struct rv_error_info *err)
+{
+        int rc = launch_open(from, count, words, true, o, err);
+        if (rc == RV_OK)
+                rc = command_line_parse(options_argp(), count, words, o, true, err);
+        if (rc == COMMAND_LINE_DONE)
+                rc = rv_fail(err, RV_EINPUT, "the plan asks for help; a model and flags were expected");
+        if (rc == RV_OK && (o->report || o->trace))
+                rc = rv_fail(err, RV_EINPUT, "--%s writes a file, which ranvier_predict does not",
+                             o->report ? "report" : "trace");
+        return rc;
+}
+
 /* The words behind a name, as argp wants them, which may reorder the pointers but not the words. */
-static int parse_words(const char *const *plan, struct options *o, struct rv_error_info *err)
+static int parse_words(const char *const *plan, struct options *o, struct launch *from,
+                       struct rv_error_info *err)
 {
         int count = 0;
         while (plan[count])
@@ -110,23 +131,20 @@ static int parse_words(const char *const *plan, struct options *o, struct rv_err
                 return rv_fail(err, RV_ESYSTEM, "no memory for a plan");
         words[0] = name;
         memcpy(words + 1, plan, (size_t)count * sizeof *words);
-        int rc = command_line_parse(options_argp(), count + 1, words, o, true, err);
+        const int rc = parse(count + 1, words, o, from, err);
         free(words);
-        if (rc == COMMAND_LINE_DONE)
-                rc = rv_fail(err, RV_EINPUT, "the plan asks for help; a model and flags were expected");
-        if (rc == RV_OK && (o->report || o->trace))
-                rc = rv_fail(err, RV_EINPUT, "--%s writes a file, which ranvier_predict does not",
-                             o->report ? "report" : "trace");
         return rc;
 }
 
 static int resolve(const struct ranvier_machine *m, const char *const *plan, struct options *o,
-                   struct framework *framework, struct rv_error_info *err)
+                   struct sources *sources, struct rv_error_info *err)
 {
         options_init(o);
-        int rc = parse_words(plan, o, err);
+        int rc = parse_words(plan, o, &sources->from, err);
         if (rc == RV_OK)
-                rc = framework_take(framework, o, err);
+                rc = launch_settle(&sources->from, o, m->machine.gpus, err);
+        if (rc == RV_OK)
+                rc = framework_take(&sources->framework, o, err);
         if (rc == RV_OK)
                 rc = machine_choose_precision(m->profile, o, err);
         if (rc == RV_OK)
@@ -173,12 +191,13 @@ int ranvier_predict(const struct ranvier_machine *m, const char *const *plan,
                     struct ranvier_prediction *prediction, char *message, size_t size)
 {
         struct rv_error_info err = {.code = RV_OK};
-        struct framework framework = {0};
+        struct sources sources = {0};
         struct options options;
-        int rc = resolve(m, plan, &options, &framework, &err);
+        int rc = resolve(m, plan, &options, &sources, &err);
         if (rc == RV_OK)
                 rc = predict(m, &options, prediction, &err);
-        framework_free(&framework);
+        framework_free(&sources.framework);
+        launch_close(&sources.from);
         return tell(rc, &err, message, size);
 }
 

@@ -74,6 +74,9 @@ struct ranvier_prediction {
  *     {"llama3-8b", "--tp", "2", "--dp", "4", "--zero", "1", "--micro-batch-size", "1", "--batch-size", "64",
  * NULL}
  *
+ * or {"--from", FILE, NULL}: the plan of another tool's launch script or configuration, before which flags
+ * beside it come, for as many replicas as the machine's GPUs leave.
+ *
  * P x D x T must be the machine's number of GPUs. A plan that does not fit the memory is predicted all the
  * same, with fits 0. `prediction` is written whole, or after an error not at all. --report and --trace are
  * refused. */

@@ -90,7 +90,7 @@ static int parse_tokens_of_all(void *ask, const char *option, const char *text, 
 static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "What is asked: MODEL is a preset's name or a Hugging Face style config.json"},
         {SETTING_LIST, "gpus", .argument = "N,N,...", AT(space.gpus), .min = 1, .max = LARGEST_GRID,
-         .help = "How many devices, such as 64; a sweep takes several numbers, such as 48,96,192 (required)"},
+         .help = "How many devices, such as 64; a sweep takes several numbers, such as 48,96,192 (required where no --from says it)"},
         {SETTING_OWN, "offload", .argument = "WHICH", AT(space.offload), .parse = parse_offload, WORDS(offloads),
          .help = "Master parameters and moments in host memory: yes, no, or both, the default, which compares"},
         {SETTING_TEXT, "machine", .argument = "NAME", AT(machine), .help = NAMED_MACHINE_HELP, .words = &named_machine_words},
@@ -114,7 +114,8 @@ static const struct setting option_rows[] = {
                  "micro-batches, and it wins"},
         {SETTING_WORD, "plans", .argument = "WHICH", AT(plans), WORDS(ways_to_vary),
          .help = "What the options below vary where they are not given: default; megatron: what Megatron-LM has; all: "
-                 "what could be the best (neither blocking messages nor --recompute layer)"},
+                 "what could be the best (neither blocking messages nor --recompute layer). Of ranvier plan all is the default, and "
+                 "of a script of Megatron-LM megatron"},
         {SETTING_HEADING, .help = "The same for all plans:"},
         {SETTING_OWN, "tokens", .argument = "T", .parse = parse_tokens_of_all,
          .help = "Tokens of the whole training, for its days (default 300B)"},
@@ -179,7 +180,7 @@ const struct argp *ask_argp(void)
         static struct argp_option options[1 + 2 * ASK_FLAGS + SETTINGS + 1] = {
                 OPTION_WORDS("MODEL", &gpt_words)};
         static struct option_words words[ASK_FLAGS];
-        static const struct argp argp = {options, parse_option, "MODEL", NULL, NULL, NULL, NULL};
+        static const struct argp argp = {options, parse_option, NULL, NULL, NULL, NULL, NULL};
         settings_options(option_rows, add_flags(options + 1, words), GROUP_ASKED);
         return &argp;
 }

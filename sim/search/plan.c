@@ -517,27 +517,50 @@ static int best_on_paper(const struct settings *settings, int gpus, double *seco
         return rc == RV_ESYSTEM ? rc : 0;
 }
 
-/* How many devices would do: as many as would if days fell as devices are added, and on by nodes while that
- * is not enough. Simulated times are taken to differ from those on paper as the answer's does. */
+/* Days of the training with so many devices, on paper; INFINITY: no plan has them. Simulated times are taken
+ * to differ from those on paper as the answer's does. */
+static int days_with(const struct settings *settings, const struct plan_answer *answer, int gpus,
+                     double *days, struct options *options, struct rv_error_info *err)
+{
+        const struct job *best = answer->answer.best;
+        double seconds;
+        const int rc = best_on_paper(settings, gpus, &seconds, options, err);
+        *days = best->outcome.figures.training_days * seconds / best->candidate->paper_seconds;
+        return rc;
+}
+
+/* How many devices would do. Whole multiples of those that were asked for come first, because what divides
+ * those divides these; then fewer: as many as would if days fell as devices are added, and on by nodes. Those
+ * between two multiples may go with hardly any plan (120 = 15 x 8), so that one of them that is slow says
+ * nothing of the next. */
 static int find_enough(const struct settings *settings, const struct plan_answer *answer,
                        struct plan_enough *enough, struct rv_error_info *err)
 {
         enum { TIMES = 8 };
         const struct job *best = answer->answer.best;
-        const double now = best->outcome.figures.training_days, paper = best->candidate->paper_seconds;
+        const double now = best->outcome.figures.training_days, wanted = settings->days;
         const int node = best->candidate->machine->platform.gpus_per_node;
-        int gpus = best->candidate->machine->gpus, rc = 0;
-        double days = now;
-        for (int i = 0; rc == 0 && i < TIMES && days > settings->days && !interrupted; i++) {
-                const int wanted = (int)ceil(gpus * days / settings->days / node) * node;
-                double seconds;
-                gpus = wanted > gpus ? wanted : gpus + node;
-                rc = best_on_paper(settings, gpus, &seconds, &enough->options, err);
-                days = isinf(seconds) ? settings->days * (1 + 1e-9) : now * seconds / paper;
+        const int given = best->candidate->machine->gpus, times = (int)fmin(ceil(now / wanted), 1 << 20);
+        struct options options;
+        double days = INFINITY;
+        int rc = 0;
+        for (int k = times; rc == 0 && now > wanted && k < times + TIMES && k <= INT_MAX / given &&
+                            !enough->gpus && !interrupted;
+             k++) {
+                rc = days_with(settings, answer, given * k, &days, &options, err);
+                if (rc == 0 && days <= wanted)
+                        *enough = (struct plan_enough){.gpus = given * k, .days = days, .options = options};
         }
-        if (rc == 0 && days <= settings->days) {
-                enough->gpus = gpus;
-                enough->days = days;
+        const double fewest = ceil(given * now / wanted / node) * node;
+        const int end = enough->gpus ? enough->gpus : INT_MAX;
+        for (int i = 0; rc == 0 && now > wanted && i < TIMES && fewest + i * node < end && !interrupted;
+             i++) {
+                const int gpus = (int)fewest + i * node;
+                rc = days_with(settings, answer, gpus, &days, &options, err);
+                if (rc == 0 && days <= wanted) {
+                        *enough = (struct plan_enough){.gpus = gpus, .days = days, .options = options};
+                        break;
+                }
         }
         return rc;
 }
@@ -660,7 +683,7 @@ int plan_main(int argc, char **argv)
         struct argp_option options[SETTINGS + 1];
         settings_options(option_rows, options, ASK_GROUPS + 1);
         const struct argp_child children[] = {{ask_argp(), 0, NULL, 0}, {0}};
-        const struct argp argp = {options, parse_option, NULL, documentation, children, NULL, NULL};
+        const struct argp argp = {options, parse_option, "[MODEL]", documentation, children, NULL, NULL};
         struct settings s = {.days = 0};
         struct rv_error_info err = {.code = RV_OK};
         char *command = command_line_text(argv[0], argc, argv);

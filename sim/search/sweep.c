@@ -303,7 +303,7 @@ int sweep_main(int argc, char **argv)
         struct argp_option options[SETTINGS + 1];
         settings_options(option_rows, options, ASK_GROUPS + 1);
         const struct argp_child children[] = {{ask_argp(), 0, NULL, 0}, {0}};
-        const struct argp argp = {options, parse_option, NULL, documentation, children, NULL, NULL};
+        const struct argp argp = {options, parse_option, "MODEL", documentation, children, NULL, NULL};
         char *command = command_line_text(argv[0], argc, argv);
         struct settings s = {.patience = 120, .command = command};
         ask_init(&s.ask);

@@ -235,8 +235,8 @@ static int print_json(const char *name, struct rv_error_info *err)
 
 /* ---- the command line ---- */
 
-static const char documentation[] = "Lists the machines that --machine of simulate, sweep and validate "
-                                    "knows, or shows one with all of its "
+static const char documentation[] = "Lists the machines that --machine of simulate, plan, sweep and "
+                                    "validate knows, or shows one with all of its "
                                     "figures and where they are from.\v"
                                     "  ranvier machines\n"
                                     "  ranvier machines h100\n"

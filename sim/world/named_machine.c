@@ -10,7 +10,7 @@
 
 static const char FOLDER[] = "sim/machines";
 static const char PROFILES[] = "calibrate/profiles";
-const struct option_words named_machine_words = {.folder = FOLDER, .files = true};
+const struct option_words named_machine_words = {.folder = FOLDER};
 
 void named_machine_list(char line[NAMED_MACHINES_TEXT])
 {

@@ -725,7 +725,7 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         const struct argp_child children[] = {{options_argp(), 0, NULL, 0}, {0}};
         struct argp_option options[SETTINGS + 1];
         settings_options(option_rows, options, 2);
-        const struct argp argp = {options, parse_option, "MODEL", documentation, children, NULL, NULL};
+        const struct argp argp = {options, parse_option, "[MODEL]", documentation, children, NULL, NULL};
         struct settings settings = {.batches = 1, .replay_batch = -1};
         options_init(&settings.plan);
         int rc = launch_open(&settings.from, argc, argv, !replays(argc, argv), &settings.plan, err);

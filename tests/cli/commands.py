@@ -2,13 +2,23 @@
 """Every command that README.md, the folders' READMEs, docs/ and the programs' --help show is run as it is written, in the
 order in which it is shown, in one folder: later ones read what earlier ones wrote. Each must end with status 0.
 
-What is taken: indented lines that begin with ranvier or mpirun (a backslash joins the next line; three blanks begin a remark),
+Pages for newcomers (docs/tutorial.md, docs/howto-*.md) have fenced blocks instead, and each such page is followed in an empty folder of
+its own, with nothing brought:
+    sh    is run by bash as it is, all of it, and must end with status 0
+    text  is what the block before it printed: its lines must be in that output, in their order, word by word and with numbers that are
+          at most 5 % off; ... stands for anything
+    c     must compile without a warning, with the project's headers (and with what a comment before it says, <!-- compiled with FLAGS -->)
+All else in docs/ that is set as code and not run has a comment before it, <!-- not run: why -->; so has a fenced sh block that
+needs root, a network, a GPU or hours. Names of pages as arguments: only these are run.
+
+Else what is taken is: indented lines that begin with ranvier or mpirun (a backslash joins the next line; three blanks begin a remark),
 and in README.md and docs/ what stands between backquotes and has an option, or is one of ALONE. A command that is shown twice is
 run once. What a reader brings is written by `bring`: texts, a model, a table, reports of other runs.
 
 So that all of them take a minute instead of an hour, CHANGED replaces words of a command, and SKIPPED leaves out what
 cannot run here or another test runs, each with its reason, which is printed; nothing else is changed. A pattern that no command
 matches fails: it has outlived what it was for."""
+import collections
 import glob
 import json
 import os
@@ -56,12 +66,98 @@ def shown(document, inline):
             yield command  # a block of two words is a line of a sentence
 
 
+Block = collections.namedtuple("Block", "kind line text reason flags")
+
+
+def blocks(document):
+    """The blocks of a page that are set as code: kind "" is an indented one; reason: why it is not run, or ""; flags: of the compiler."""
+    lines = document.split("\n")
+    at, reason, flags = 0, "", []
+    while at < len(lines):
+        fence = re.match(r"```(\w*)$", lines[at])
+        indented = not fence and re.match(r" {4,}\S", lines[at]) and (at == 0 or not lines[at - 1].strip() or lines[at - 1].startswith("<!--"))
+        begin, end = (at + 1 if fence else at), at + 1
+        while (fence or indented) and end < len(lines) and (lines[end] != "```" if fence else lines[end].startswith("    ") or (
+                not lines[end].strip() and lines[end + 1:] and lines[end + 1].startswith("    "))):
+            end += 1
+        if fence or indented:
+            yield Block(fence.group(1) if fence else "", begin + 1, "\n".join(lines[begin:end]) + "\n", reason, flags)
+        if lines[at].strip():
+            mark = re.match(r"<!-- not run: (.+) -->$", lines[at])
+            reason = mark.group(1) if mark else ""
+            mark = re.match(r"<!-- compiled with (.+) -->$", lines[at])
+            flags = mark.group(1).split() if mark else []
+        at = end + 1 if fence else end
+
+
+def printed(output, wanted):
+    """The first of the lines that is not in the output behind the one before it, or None."""
+    number = r"\d[\d,]*(?:\.\d+)?"
+    said = output.split("\n")
+    at = 0
+    for line in wanted.strip("\n").split("\n"):
+        if not line.strip() or line.strip() == "...":
+            continue
+        pattern = "".join(r"\s+" if part.isspace() else ".*" if part == "..." else f"({number})" if re.fullmatch(number, part) else re.escape(part)
+                          for part in re.findall(rf"\s+|\.\.\.|{number}|.+?(?=\s|\.\.\.|\d|$)", line.strip()))
+        numbers = [float(n.replace(",", "")) for n in re.findall(number, line)]
+        while at < len(said):
+            found = re.fullmatch(pattern, said[at].strip())
+            at += 1
+            if found and all(abs(float(g.replace(",", "")) - n) <= 0.05 * n for g, n in zip(found.groups(), numbers)):
+                break
+        else:
+            return line
+    return None
+
+
+def follow(tap, name, folder):
+    """Does what a page with fenced blocks says, in a folder."""
+    with open(os.path.join(TREE, name)) as file:
+        found = list(blocks(file.read()))
+    output = ""
+    for kind, line, said, reason, flags in found:
+        where = f"{name}:{line}"
+        if reason:
+            print(f"# not run, {reason}: {said.splitlines()[0]} ({where})")
+        elif kind == "sh":
+            begin = time.monotonic()
+            status, output = run("set -e\n" + said, folder)
+            print(f"# {time.monotonic() - begin:.1f} s", flush=True)
+            tap.ok(status == 0, f"{where}: {said.splitlines()[0]}", f"status {status}: {output}")
+        elif kind == "text":
+            missing = printed(output, said)
+            tap.ok(missing is None, f"{where}: that is what is printed", f"not printed: {missing}\n{output}")
+        elif kind == "c":
+            done = subprocess.run(["cc", "-std=c11", "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror",
+                                   "-fsyntax-only", *flags, "-I", TREE, "-x", "c", "-"], input=said, capture_output=True, text=True)
+            tap.ok(done.returncode == 0, f"{where}: compiles", done.stderr)
+
+
+def check_marks(tap):
+    """Nothing that is set as code in docs/ is passed over in silence."""
+    silent = []
+    for name in sorted(glob.glob("docs/*.md", root_dir=TREE)):
+        with open(os.path.join(TREE, name)) as file:
+            document = file.read()
+        silent += [f"{name}:{b.line}" for b in blocks(document) if not b.reason and
+                   not (b.kind in ("sh", "text", "c") if b.kind else re.match(r" +(ranvier|mpirun) ", b.text))]
+    tap.ok(not silent, "what is set as code in docs/ is run, or says why not", silent)
+
+
+def fenced(name):
+    with open(os.path.join(TREE, name)) as file:
+        return "\n```sh\n" in file.read()
+
+
 def commands():
-    """(where, command) of all of them."""
+    """(where, command) of all of them, but for pages with fenced blocks."""
     documents = ["README.md", *sorted(glob.glob("docs/**/*.md", root_dir=TREE, recursive=True)),
                  *sorted(p for p in glob.glob("*/**/README.md", root_dir=TREE, recursive=True) if not p.startswith("build"))]
     known = set()
     for name in documents:
+        if fenced(name):
+            continue
         with open(os.path.join(TREE, name)) as file:
             found = [(name, c) for c in shown(file.read(), name == "README.md" or name.startswith("docs/"))]
         yield from ((w, c) for w, c in found if not (c in known or known.add(c)))
@@ -124,8 +220,7 @@ def run(command, folder):
     return done.returncode, done.stdout + done.stderr
 
 
-def main():
-    tap = ranvier.Tap()
+def check_commands(tap):
     used = set()
     with tempfile.TemporaryDirectory() as folder:
         bring(folder)
@@ -147,6 +242,17 @@ def main():
             tap.ok(status == 0, f"{where}: {command}", f"status {status}: {said}")
     unused = [p for p, *_ in CHANGED + SKIPPED if p not in used]
     tap.ok(not unused, "every change of a command, and everything that is left out, is of a command that is shown", unused)
+
+
+def main():
+    tap = ranvier.Tap()
+    pages = [p for p in sorted(glob.glob("docs/*.md", root_dir=TREE)) if fenced(p)]
+    for name in [p for p in pages if p in sys.argv[1:]] or pages:
+        with tempfile.TemporaryDirectory() as folder:
+            follow(tap, name, folder)
+    check_marks(tap)
+    if not sys.argv[1:]:
+        check_commands(tap)
     tap.end()
 
 

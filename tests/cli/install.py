@@ -89,8 +89,25 @@ def check_pages(tap, folder, prefix):
     tap.ok(status == 0 and said.strip() == "h200", "bash completes from there", said)
 
 
+def check_packages(tap):
+    """What a package is built of is what the tree is built of; who links the static library has what it links too."""
+    with open(os.path.join(TREE, "docs", "packaging", "debian", "control")) as file:
+        fields = [re.findall(r"^(\S+): (.*)", part, re.M) for part in file.read().split("\n\n")]
+    packages = {dict(part).get("Package", "source"): dict(part) for part in fields}
+    with open(os.path.join(TREE, "tests", "deps.sh")) as file:
+        wanted = set(re.search(r'^build="(.*)"', file.read(), re.M).group(1).split()) - {"build-essential"}
+    known = set(re.findall(r"[a-z0-9.+-]+", packages["source"]["Build-Depends"]))
+    tap.ok(wanted <= known, "Build-Depends has what the tree is built with", wanted - known)
+    with open(os.path.join(TREE, "docs", "packaging", "packaging.mk")) as file:
+        private = re.search(r"^Requires.private: (.*)", file.read(), re.M).group(1).split(", ")
+    known = packages["libranvier-dev"]["Depends"]
+    missing = [name for name in private if f"lib{name.split('-')[0]}-dev" not in known]
+    tap.ok(private and not missing, "libranvier-dev depends on what its pkg-config file requires", missing)
+
+
 def main():
     tap = ranvier.Tap()
+    check_packages(tap)
     with tempfile.TemporaryDirectory() as folder:
         prefix, staged, work = (os.path.join(folder, name) for name in ("prefix", "staged", "work"))
         os.mkdir(work)

@@ -119,6 +119,26 @@ def check_predictions(tap, folder, library):
     library.calls.ranvier_machine_close(ctypes.c_void_p(node))
 
 
+def check_script(tap, folder, library):
+    """A plan of a script is the plan that `ranvier simulate --from` takes from it."""
+    script, report = (os.path.join(folder, name) for name in ("train.sh", "report.json"))
+    plan = ("llama3-8b", "--tp", "2", "--dp", "8", "--micro-batch-size", "1", "--batch-size", "64", "--zero", "1", "--like", "megatron")
+    status, _, err = ranvier.run(["simulate", *plan, "--machine", "h100", "--gpus", "16", "--launch", f"megatron={script}"])
+    tap.ok(status == 0, "a script of Megatron-LM is there", err)
+    machine = library.open("h100", None, None, 16)
+    for more in ((), ("--tp", "4")):
+        code, one, said = library.predict(machine, "--from", script, *more)
+        status, _, err = ranvier.run(["simulate", "--from", script, *more, "--machine", "h100", "--report", report])
+        with open(report) as file:
+            simulated = json.load(file)
+        tap.ok(code == 0 and status == 0 and abs(one.batch_seconds / simulated["batch_seconds"]["median"] - 1) < 0.01 and
+               one.device_bytes == simulated["memory"]["device_peak_bytes"] and one.ranks == 16,
+               f"a script's plan {' '.join(more)}", f"{code} {said} {one.batch_seconds} {simulated['batch_seconds']} {err}")
+    code, _, said = library.predict(machine, "--from", script + "x")
+    tap.ok(code == -1 and script + "x" in said, "a script that is not there is named", said)
+    library.calls.ranvier_machine_close(ctypes.c_void_p(machine))
+
+
 def check_prices(tap, folder, library):
     machine = library.open(None, "h100", "dgx-h100", 16)
     kernels = [(4096, 14336, 4096), (8192, 1024, 512), (333, 777, 129)]
@@ -178,6 +198,7 @@ def main():
                                  env=dict(os.environ, PKG_CONFIG_PATH=os.path.join(prefix, "lib", "pkgconfig"))).stdout.strip()
         tap.ok(library.calls.ranvier_version().decode() == version == ranvier.run(["--version"])[1].split()[1], "pkg-config knows the version", version)
         check_predictions(tap, folder, library)
+        check_script(tap, folder, library)
         check_prices(tap, folder, library)
         check_errors(tap, library)
     tap.end()

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Man pages and completions: every option that argp's --help shows is in the command's page and in what bash and zsh complete;
+"""Man pages, docs/reference.md and completions: every option that argp's --help shows is in the command's page and in what bash and zsh complete;
 the pages are clean; completion is that of a real bash and a real zsh; and the words that are completed are those that the
 parser knows."""
 import json
@@ -33,7 +33,7 @@ def described(*command):
 def help_options(command):
     """The long options of argp's own --help."""
     shown = ranvier.run([command, "--help"])[1]
-    return set(re.findall(r"^ {2}(?:-\w, | {4})--([a-z0-9-]+)(?:=\S+)?(?: {2,}|$)", shown, re.M))
+    return set(re.findall(r"^ {2}(?:-\w, | {4})--([a-z0-9-]+)(?:=\S+(?: +|$)| {2,}|$)", shown, re.M))
 
 
 def complete(*words, folder=None):
@@ -52,6 +52,18 @@ def check_page(tap, command, options):
     shown = set(re.findall(r"^ +(?:-\w, )?--([a-z0-9-]+)", text, re.M))
     tap.ok(status == 0 and options and options <= shown, f"the page of {command} has the {len(options)} options of its --help",
            f"missing: {sorted(options - shown)} {err}")
+
+
+def check_reference(tap, commands):
+    with open(os.path.join(SHARE, "reference.md")) as file:
+        made = file.read()
+    with open(os.path.join(TREE, "docs", "reference.md")) as file:
+        tap.ok(file.read() == made, "docs/reference.md is what would be made now", "run: make reference")
+    for command in commands:
+        section = made.split(f"\n## ranvier {command}\n")[1].split("\n## ")[0]
+        options = help_options(command) - {"help", "usage", "version"}
+        shown = set(re.findall(r"^\| (?:`-\w` )?`--([a-z0-9-]+)", section, re.M))
+        tap.ok(options == shown, f"the reference has the {len(options)} options of {command}", sorted(options ^ shown))
 
 
 def check_clean(tap):
@@ -73,7 +85,7 @@ def check_words(tap, command, description):
         values = option.get("values")
         if not values or not values["names"] or values["files"] or option["name"] == "machine":
             continue
-        status, _, err = ranvier.run([command, f"--{option['name']}", "nonsense", *(["x"] if description["usage"] == "MODEL" else [])])
+        status, _, err = ranvier.run([command, f"--{option['name']}", "nonsense", *(["x"] if "MODEL" in description["usage"] else [])])
         missing = [name for name in values["names"] if not re.search(rf"(?<![\w+-]){re.escape(name)}(?![\w+-])", err)]
         if status != 2 or missing:
             wrong.append(f"--{option['name']} {missing}: {err}")
@@ -88,7 +100,8 @@ def check_bash(tap, commands):
         offered = {word[2:] for word in complete("ranvier", command, "--")}
         tap.ok(options and options <= offered, f"bash completes the options of {command}", sorted(options - offered))
     presets = {name[:-5] for name in os.listdir(os.path.join(TREE, "models", "presets")) if name.endswith(".json")}
-    tap.ok(presets and presets <= complete("ranvier", "simulate", ""), "and the presets")
+    for command in ("simulate", "plan", "sweep", "train"):
+        tap.ok(presets and presets <= complete("ranvier", command, ""), f"and the presets, of {command}")
     tap.ok(complete("ranvier", "simulate", "--schedule", "z") == {"zero-bubble", "zero-bubble-h2"}, "and the values of a choice")
     tap.ok(complete("ranvier", "sweep", "tiny", "--schedule", "1f1b,ze") == {"1f1b,zero-bubble", "1f1b,zero-bubble-h2"},
            "of a list the last one")
@@ -167,8 +180,13 @@ def main():
     shown = set(re.findall(r"^  ([a-z]+) +[a-z]", ranvier.run(["--help"])[1].split("Commands:")[1].split("\n\n")[0], re.M))
     tap.ok(shown == set(commands), "all commands are described", shown ^ set(commands))
     for command, description in commands.items():
+        usage = re.match(r"Usage: ranvier \w+ \[OPTION\.\.\.\] ?(.*)", ranvier.run([command, "--help"])[1]).group(1).strip()
+        operands = re.findall(r"\w+", usage)
+        tap.ok(description["usage"] == usage and [o["name"] for o in description["operands"]][:1] == operands[:1],
+               f"{command} is described with its operands: {usage or 'none'}", f"{description['usage']} {description['operands']}")
         check_page(tap, command, help_options(command))
         check_words(tap, command, description)
+    check_reference(tap, commands)
     check_clean(tap)
     check_bash(tap, commands)
     check_zsh(tap, commands)

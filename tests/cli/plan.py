@@ -91,6 +91,8 @@ def check_days(tap):
     tap.ok(answer["best"]["training_days"] > wanted and gpus > 8, "a training that takes too long is told how many GPUs would do")
     more = plan(*[gpus if word == 8 else word for word in QUESTION], *AXES, "--tokens", "500B")
     tap.ok(more["best"]["training_days"] <= wanted * 1.01, "and these do", f"{gpus}: {more['best']['training_days']}")
+    answer = plan(MODEL, "--machine", MACHINE, "--gpus", 64, "--batch-size", 512, "--plans", "megatron", "--like", "megatron", "--tokens", "1T", "--days", 10)
+    tap.ok(answer["enough"]["gpus"] == 128, "twice as many are found behind numbers that go with hardly any plan", answer["enough"])
     status, out, _ = ranvier.run(["plan", *QUESTION, *AXES, "--tokens", "500B", "--days", 1000])
     tap.ok(status == 0 and "within the 1000 days" in out, "one that does not is told so")
 

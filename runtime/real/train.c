@@ -504,8 +504,17 @@ static void write_results(struct run *run, const struct results *results, struct
         }
         if (results->kernels)
                 kernel_summary_print(results->kernels, run->net->ranks, stdout);
-        if (o->trace)
-                trace_write(&run->trainer.trace, o->trace, "real", &run->trainer.plan, &trace);
+        if (o->trace) {
+                json_t *plan = report_plan_json(o);
+                trace_write(&run->trainer.trace, o->trace,
+                            &(struct trace_origin){.world = "real",
+                                                   .layout = &run->trainer.plan,
+                                                   .model = o->gpt.name,
+                                                   .machine = run->trainer.device->description.name,
+                                                   .plan = plan},
+                            &trace);
+                json_decref(plan);
+        }
         file_check_printed(&output);
         note(err, &log);
         note(err, &report);

@@ -603,12 +603,28 @@ static void find_interval(struct simulation *s, struct report *report)
         report->high_seconds = s->interval.high_seconds;
 }
 
+static int write_trace(const struct simulation *s, struct rv_error_info *err)
+{
+        const struct options *o = &s->settings->plan;
+        const struct plan layout = options_plan(o, false);
+        json_t *plan = report_plan_json(o);
+        int rc = trace_write(
+                &s->prediction.trace, o->trace,
+                &(struct trace_origin){.world = "simulated",
+                                       .layout = &layout,
+                                       .model = o->gpt.name,
+                                       .machine = s->settings->replay ? NULL : s->machine.platform.name,
+                                       .plan = plan},
+                err);
+        json_decref(plan);
+        return rc;
+}
+
 static int show(struct simulation *s, const char *command, struct rv_error_info *err)
 {
         const struct options *o = &s->settings->plan;
         const struct trace *trace = &s->prediction.trace;
-        const struct plan plan = options_plan(o, false);
-        int rc = o->trace ? trace_write(trace, o->trace, "simulated", &plan, err) : 0;
+        int rc = o->trace ? write_trace(s, err) : 0;
         if (rc) /* a replay that went another way has its trace written: it shows where */
                 return rc;
         if (s->settings->replay) {

@@ -102,8 +102,13 @@ double figure_bytes_unit(struct figure *figure, int64_t max)
 double figure_seconds_unit(struct figure *figure, double max)
 {
         double unit = max >= 1 ? 1 : max >= 1e-3 ? 1e-3 : 1e-6;
-        figure_text(figure, "unit", unit == 1 ? "s" : unit == 1e-3 ? "ms" : "us");
+        figure_text(figure, "unit", figure_seconds_name(unit));
         return unit;
+}
+
+const char *figure_seconds_name(double unit)
+{
+        return unit == 1 ? "s" : unit == 1e-3 ? "ms" : "us";
 }
 
 void figure_abandon(struct figure *figure)

@@ -49,7 +49,9 @@ int figures_timeline(const char *out, const char *trace, const struct timeline_c
  * long each lane is busy. A batch without an update after a last backward is RV_EINPUT. */
 int figures_optimizer(const char *out, const char *trace, int batch, int rank, struct rv_error_info *err);
 
-/* Draws train and validation loss by step, a colour for each of the `count` CSV files of ranvier train. */
+/* Draws train and validation loss by step, a colour for each CSV file of ranvier train among the `count`
+ * paths. The report (.json) of the same training may follow each: it tells the validation before the first
+ * step. */
 int figures_loss(const char *out, char *const *paths, int count, struct rv_error_info *err);
 
 /* Draws, from the CSV of ranvier sweep at `path`, tokens a second and percent of peak of the best plans with

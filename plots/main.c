@@ -235,7 +235,8 @@ static const struct argp plot_argp = {
                "                      what when in one batch\n"
                "  optimizer           one trace: the end of one batch on one rank, with\n"
                "                      all-reduce, fetch, update and write back\n"
-               "  loss                CSV files of train: train and validation loss\n"
+               "  loss                CSV files of train: train and validation loss; the\n"
+               "                      report behind one adds the validation before training\n"
                "  sweep-throughput    the CSV of sweep: tokens a second and percent of\n"
                "                      peak of the best plans, with and without offloading\n"
                "  sweep-memory        the CSV of sweep: device memory of the best plans\n"
@@ -247,7 +248,7 @@ static const struct argp plot_argp = {
                "  ranvier plot timeline batch.svg trace.json --batch 3\n"
                "  ranvier plot timeline begin.png trace.json --to 250ms --ranks 0,1,2\n"
                "  ranvier plot optimizer optimizer.png trace.json --batch 3 --rank 0\n"
-               "  ranvier plot loss loss.svg loss.csv\n"
+               "  ranvier plot loss loss.svg loss.csv measured.json\n"
                "  ranvier plot sweep-throughput sweep.png sweep.csv\n"
                "  ranvier plot sweep-memory sweep-memory.svg sweep.csv\n"};
 

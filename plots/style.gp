@@ -32,6 +32,7 @@ shape(i) = point_shapes[(int(i) - 1) % 6 + 1]
 set border 3 linecolor rgb ink linewidth 0.8
 set tics nomirror out scale 0.6 textcolor rgb ink
 set grid linecolor rgb pale linetype 1 linewidth 0.7
+set style textbox opaque noborder fillcolor rgb "white" margins 0.3,0.1 # boxed: grid lines end at texts
 set key textcolor rgb ink spacing 1.25 samplen 2
 set title textcolor rgb ink offset 0,0.4 font big
 set xlabel textcolor rgb ink

@@ -16,9 +16,10 @@ enum {
         ALL_REPLICAS_UP_TO = 12, /* ranks; with more, only the first pipeline is shown */
         MAX_RANKS = 32,          /* with more, so many of them are evenly chosen */
         PIXELS = 880,            /* of the time axis, as timeline.gp has it */
-        SEEN_PIXELS = 2,         /* what is narrower cannot be told from its neighbours */
         STEP_PIXELS = 8          /* of a step of lanes that show shares of the time */
 };
+
+static const double seen_pixels = 2.5; /* what is narrower cannot be told from its neighbours */
 
 /* Which records are drawn, and where. Times are in seconds. */
 struct window {
@@ -185,14 +186,14 @@ static double find_bubble(const struct trace *trace, const struct window *view)
 /* Whether half of the boxes of compute lanes are too narrow to be told from their neighbours. */
 static bool too_narrow(const struct box *boxes, int64_t count, const struct window *view)
 {
-        const double seen = SEEN_PIXELS * (view->end - view->begin) / PIXELS;
+        const double seen = seen_pixels * (view->end - view->begin) / PIXELS;
         int64_t narrow = 0, all = 0;
         for (int64_t i = 0; i < count; i++)
                 if (boxes[i].record->lane == LANE_COMPUTE) {
                         narrow += boxes[i].end - boxes[i].begin < seen;
                         all++;
                 }
-        return all > PIXELS / SEEN_PIXELS && 2 * narrow > all;
+        return all > PIXELS / seen_pixels && 2 * narrow > all;
 }
 
 /* How a text of `digits` is written in a box of `pixels`: 1 small, 2 tiny, 3 tiny and upright, 4 minute and

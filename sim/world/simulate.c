@@ -584,6 +584,10 @@ static json_t *extra_json(const struct simulation *s)
         json_object_set_new(extra, "platform",
                             json_pack("{s:s, s:s, s:s}", "name", platform->name, "path", platform->path,
                                       "source", platform->source));
+        if (s->capacity.bytes[MEMORY_DEVICE])
+                json_object_set_new(
+                        extra, "capacity",
+                        json_pack("{s:I}", "device_bytes", (json_int_t)s->capacity.bytes[MEMORY_DEVICE]));
         json_object_set_new(extra, "notes", notes);
         if (s->settings->from.tool)
                 json_object_set_new(extra, "from", launch_json(&s->settings->from));

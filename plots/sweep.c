@@ -101,7 +101,7 @@ static int find_columns(struct row *row, struct rv_error_info *err)
                 for (int i = 0; i < row->count; i++)
                         if (strcmp(row->fields[i], column_names[c]) == 0)
                                 row->place[c] = i;
-                if (row->place[c] < 0 && c < FIRST_OPTIONAL)
+                if (c < FIRST_OPTIONAL && row->place[c] < 0)
                         return rv_fail(err, RV_EINPUT,
                                        "%s:%d: has no column '%s'; the CSV of ranvier sweep was expected",
                                        row->path, row->line, column_names[c]);

@@ -52,7 +52,7 @@ int figures_phases(const char *out, const struct run *runs, int count, struct rv
                 write_bar(&runs[i], unit, figure_seconds_name(unit), figure.data);
         char used[4 * PARTS] = "";
         for (int part = 0; part < PARTS; part++)
-                if (most[part] > 0)
+                if (most[part] > 0.001 * max) /* what could not be seen is not named */
                         sprintf(used + strlen(used), "%d ", part + 1);
         figure_text(&figure, "used", used);
         figure_number(&figure, "parts", PARTS);

@@ -15,5 +15,6 @@ do for [i=1:bars] {
         set label (3 * i + 1) value(sprintf("how_%d", i)) at graph 0, first i offset -1,-0.05 right textcolor rgb grey font tiny
         set label (3 * i + 2) value(sprintf("saving_%d", i)) at graph 0, first i offset -1,-0.8 right textcolor rgb grey font tiny
 }
+set xtics font small
 set style fill solid 0.92 border rgb "white"
 before(c) = c <= 1 ? 0 : before(c - 1) + column(c - 1) # each category begins where those before it end

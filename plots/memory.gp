@@ -7,7 +7,7 @@ load folder."/bars.gp"
 
 set title host ? "Memory of the largest rank: device, and host (lighter)" : "Device memory of the largest rank"
 set format x "%g ".unit
-set xrange [0:most * (host ? 1.22 : 1.15)]
+set xrange [0:most * (host ? 1.28 : 1.18)]
 set key bmargin center horizontal Left reverse maxrows (words(used) + limits > 6 ? 2 : 1) samplen 1.2 width -0.5 font small
 
 # With host memory, its bar stands below that of the device.

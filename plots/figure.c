@@ -99,6 +99,18 @@ double figure_bytes_unit(struct figure *figure, int64_t max)
         return gibibytes ? 1073741824.0 : 1048576.0;
 }
 
+double figure_seconds_unit(struct figure *figure, double max)
+{
+        double unit = max >= 1 ? 1 : max >= 1e-3 ? 1e-3 : 1e-6;
+        figure_text(figure, "unit", figure_seconds_name(unit));
+        return unit;
+}
+
+const char *figure_seconds_name(double unit)
+{
+        return unit == 1 ? "s" : unit == 1e-3 ? "ms" : "us";
+}
+
 void figure_abandon(struct figure *figure)
 {
         if (figure->data)

@@ -44,6 +44,10 @@ double figure_tokens_unit(struct figure *figure, double max);
 /* The same for bytes: MiB, or GiB if `max` is a GiB or more. */
 double figure_bytes_unit(struct figure *figure, int64_t max);
 
+/* The same for seconds: us, ms or s; and the name of the unit that was returned. */
+double figure_seconds_unit(struct figure *figure, double max);
+const char *figure_seconds_name(double unit);
+
 /* Runs gnuplot and puts the image in its place. Frees everything, after an error too. RV_ESYSTEM says that
  * gnuplot is not installed or failed, or that the data could not be written; writing the image has the errors
  * of file_writer_commit. */

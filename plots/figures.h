@@ -9,6 +9,8 @@
 
 #include "plots/run.h"
 
+#include "runtime/base/parse.h"
+
 /* Draws the time per batch, predicted over measured, with the diagonal and a band of 5 %, and the errors by
  * themselves. Runs come in pairs, the prediction first, that the caller has checked with runs_check_pair. */
 int figures_predicted_measured(const char *out, const struct run *runs, int count, struct rv_error_info *err);
@@ -26,16 +28,30 @@ int figures_memory(const char *out, const struct run *runs, int count, struct rv
  * bar for each report. */
 int figures_phases(const char *out, const struct run *runs, int count, struct rv_error_info *err);
 
-/* Draws what each rank's lanes did when in batch `batch` of the trace at path `trace`; -1 means the middle
- * batch. Of more than 4 ranks only compute lanes are shown, of more than 12 only the first pipeline. */
-int figures_timeline(const char *out, const char *trace, int batch, struct rv_error_info *err);
+/* What of a batch a timeline shows. */
+struct timeline_cut {
+        int batch;       /* -1: the middle one of the trace */
+        double from, to; /* seconds since the batch began; `to` may be INFINITY */
+        /* The ranks, in any order; with a count of 0 the figure chooses. */
+        struct int_list ranks;
+};
+
+/* Draws what the lanes of ranks did when in one batch of the trace at path `trace`. Unless the ranks are
+ * given, of more than 12 only the first pipeline is shown, and of more than 32 as many, evenly chosen. Of
+ * more than 4 only compute lanes are shown, and where operations are too short to be seen, the share of the
+ * time that each kind has instead of them. A batch, a time or a rank that the trace does not have is
+ * RV_EINPUT. */
+int figures_timeline(const char *out, const char *trace, const struct timeline_cut *cut,
+                     struct rv_error_info *err);
 
 /* Draws the end of batch `batch` (-1 means the middle one) on rank `rank` (-1 means the one where it takes
  * longest): from the end of its last backward to that of its last operation, a row for each lane, and how
  * long each lane is busy. A batch without an update after a last backward is RV_EINPUT. */
 int figures_optimizer(const char *out, const char *trace, int batch, int rank, struct rv_error_info *err);
 
-/* Draws train and validation loss by step, a colour for each of the `count` CSV files of ranvier train. */
+/* Draws train and validation loss by step, a colour for each CSV file of ranvier train among the `count`
+ * paths. The report (.json) of the same training may follow each: it tells the validation before the first
+ * step. */
 int figures_loss(const char *out, char *const *paths, int count, struct rv_error_info *err);
 
 /* Draws, from the CSV of ranvier sweep at `path`, tokens a second and percent of peak of the best plans with

@@ -66,12 +66,40 @@ static int copy_losses(const char *path, FILE *csv, FILE *data, struct rv_error_
         return 0;
 }
 
-static int add_series(struct figure *figure, const char *path, int number, struct rv_error_info *err)
+static bool is_report(const char *path)
+{
+        const char *suffix = strrchr(path, '.');
+        return suffix && strcmp(suffix, ".json") == 0;
+}
+
+/* The loss before training, as step 0, from the report of the training; none if it did not validate. */
+static int copy_first_validation(const char *path, FILE *data, struct rv_error_info *err)
+{
+        json_t *report = file_read_json(path, err);
+        if (!report)
+                return RV_EINPUT;
+        const json_t *loss = json_object_get(report, "first_validation_loss");
+        int rc = 0;
+        if (!loss)
+                rc = rv_fail(err, RV_EINPUT,
+                             "%s: has no \"first_validation_loss\": the report of ranvier train was expected",
+                             path);
+        else if (json_is_number(loss))
+                fprintf(data, "0 nan %.9g\n", json_number_value(loss));
+        json_decref(report);
+        return rc;
+}
+
+/* `report` may be NULL. */
+static int add_series(struct figure *figure, const char *path, const char *report, int number,
+                      struct rv_error_info *err)
 {
         FILE *csv = fopen(path, "r");
         if (!csv)
                 return rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
-        int rc = copy_losses(path, csv, figure->data, err);
+        int rc = report ? copy_first_validation(report, figure->data, err) : 0;
+        if (rc == 0)
+                rc = copy_losses(path, csv, figure->data, err);
         fclose(csv);
         const char *slash = strrchr(path, '/');
         char variable[32], name[128];
@@ -90,12 +118,19 @@ int figures_loss(const char *out, char *const *paths, int count, struct rv_error
         int rc = figure_open(&figure, "loss", out, err);
         if (rc)
                 return rc;
-        for (int i = 0; i < count && rc == 0; i++)
-                rc = add_series(&figure, paths[i], i + 1, err);
+        int series = 0;
+        if (is_report(paths[0]))
+                rc = rv_fail(err, RV_EINPUT,
+                             "%s: a report follows the CSV file of its training; none is before it",
+                             paths[0]);
+        for (int i = 0, next; i < count && rc == 0; i = next) {
+                next = i + 1 < count && is_report(paths[i + 1]) ? i + 2 : i + 1;
+                rc = add_series(&figure, paths[i], next == i + 2 ? paths[i + 1] : NULL, ++series, err);
+        }
         if (rc) {
                 figure_abandon(&figure);
                 return rc;
         }
-        figure_number(&figure, "series", count);
+        figure_number(&figure, "series", series);
         return figure_draw(&figure, err);
 }

@@ -199,7 +199,28 @@ static int command_compare(int argc, char **argv)
 struct plot_options {
         struct words words;  /* FIGURE OUT INPUT... */
         int64_t batch, rank; /* -1: not given */
+        double from, to;     /* seconds; negative: not given */
+        struct int_list ranks;
 };
+
+/* A time since the batch began, with its unit. */
+static int parse_seconds(void *at, const char *option, const char *text, struct rv_error_info *err)
+{
+        static const struct {
+                const char *name;
+                double seconds;
+        } units[] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}};
+        char *end;
+        const double number = strtod(text, &end);
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+                if (end != text && strcmp(end, units[i].name) == 0 && isfinite(number) && number >= 0) {
+                        *(double *)at = number * units[i].seconds;
+                        return 0;
+                }
+        return rv_fail(err, RV_EINPUT,
+                       "%s: '%s' is not a time from 0 up with its unit, such as 250ms, 1.5s or 80us", option,
+                       text);
+}
 
 /* clang-format off */
 static const struct setting plot_rows[] = {
@@ -207,6 +228,12 @@ static const struct setting plot_rows[] = {
          .help = "timeline, optimizer: which batch (default: the one in the middle)"},
         {SETTING_WHOLE, "rank", .argument = "R", AT(plot_options, rank), .min = 0, .max = 1 << 30,
          .help = "optimizer: which rank (default: where the optimizer phase is longest)"},
+        {SETTING_OWN, "from", .argument = "T", AT(plot_options, from), .parse = parse_seconds,
+         .help = "timeline: from when on, in time of the batch, such as 250ms or 1.5s (default: its begin)"},
+        {SETTING_OWN, "to", .argument = "T", AT(plot_options, to), .parse = parse_seconds,
+         .help = "timeline: until when (default: the end of the batch)"},
+        {SETTING_LIST, "ranks", .argument = "R,R,...", AT(plot_options, ranks), .min = 0, .max = 1 << 30,
+         .help = "timeline: of which ranks (default: all, or evenly chosen ones of the first pipeline)"},
         {.help = NULL},
 };
 /* clang-format on */
@@ -241,7 +268,8 @@ static const struct argp plot_argp = {
                "                      what when in one batch\n"
                "  optimizer           one trace: the end of one batch on one rank, with\n"
                "                      all-reduce, fetch, update and write back\n"
-               "  loss                CSV files of train: train and validation loss\n"
+               "  loss                CSV files of train: train and validation loss; the\n"
+               "                      report behind one adds the validation before training\n"
                "  sweep-throughput    the CSV of sweep: tokens a second and percent of\n"
                "                      peak of the best plans, with and without offloading\n"
                "  sweep-memory        the CSV of sweep: device memory of the best plans\n"
@@ -253,8 +281,9 @@ static const struct argp plot_argp = {
                "  ranvier plot memory memory.png predicted.json measured.json\n"
                "  ranvier plot phases phases.png without.json with.json\n"
                "  ranvier plot timeline batch.svg trace.json --batch 3\n"
+               "  ranvier plot timeline begin.png trace.json --to 250ms --ranks 0,1,2\n"
                "  ranvier plot optimizer optimizer.png trace.json --batch 3 --rank 0\n"
-               "  ranvier plot loss loss.svg loss.csv\n"
+               "  ranvier plot loss loss.svg loss.csv measured.json\n"
                "  ranvier plot sweep-throughput sweep.png sweep.csv\n"
                "  ranvier plot sweep-memory sweep-memory.svg sweep.csv\n"};
 
@@ -263,6 +292,8 @@ struct inputs {
         char *const *paths;
         int count;
         int batch, rank; /* -1: not given */
+        double from, to; /* negative: not given */
+        const struct int_list *ranks;
 };
 
 static int draw_reports(const char *out, const struct inputs *in,
@@ -312,7 +343,15 @@ static int plot_phases(const char *out, const struct inputs *in, struct rv_error
 
 static int plot_timeline(const char *out, const struct inputs *in, struct rv_error_info *err)
 {
-        return figures_timeline(out, in->paths[0], in->batch, err);
+        const struct timeline_cut cut = {.batch = in->batch,
+                                         .from = in->from < 0 ? 0 : in->from,
+                                         .to = in->to < 0 ? INFINITY : in->to,
+                                         .ranks = *in->ranks};
+        if (cut.from >= cut.to)
+                return rv_fail(err, RV_EINPUT,
+                               "--from is %g s and --to %g s: the first must come before the second",
+                               cut.from, cut.to);
+        return figures_timeline(out, in->paths[0], &cut, err);
 }
 
 static int plot_optimizer(const char *out, const struct inputs *in, struct rv_error_info *err)
@@ -390,12 +429,19 @@ static int plot(const struct plot_options *o, struct rv_error_info *err)
         const struct inputs in = {.paths = o->words.list + 2,
                                   .count = o->words.count - 2,
                                   .batch = (int)o->batch,
-                                  .rank = (int)o->rank};
+                                  .rank = (int)o->rank,
+                                  .from = o->from,
+                                  .to = o->to,
+                                  .ranks = &o->ranks};
+        const bool cut = in.from >= 0 || in.to >= 0 || in.ranks->count > 0;
         if (in.batch >= 0 && !kind->has_batches)
                 return rv_fail(err, RV_EINPUT, "--batch is for timeline and optimizer; %s has no batches",
                                kind->name);
         if (in.rank >= 0 && !kind->has_ranks)
                 return rv_fail(err, RV_EINPUT, "--rank is for optimizer; %s does not show one rank",
+                               kind->name);
+        if (cut && kind->draw != plot_timeline)
+                return rv_fail(err, RV_EINPUT, "--from, --to and --ranks are for timeline; %s is not cut",
                                kind->name);
         if (kind->only && in.count > 1)
                 return rv_fail(err, RV_EINPUT, "%s takes one %s; there are %d", kind->name, kind->only,
@@ -413,7 +459,7 @@ static int command_plot(int argc, char **argv)
                 names[i] = kinds[i].name;
         figure_words.names = names;
         struct rv_error_info err = {0};
-        struct plot_options o = {.batch = -1, .rank = -1};
+        struct plot_options o = {.batch = -1, .rank = -1, .from = -1, .to = -1};
         char *list[4096];
         o.words = (struct words){.list = list, .capacity = sizeof list / sizeof *list};
         settings_options(plot_rows, plot_options_list, 0);

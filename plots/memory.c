@@ -3,6 +3,7 @@
 
 #include "runtime/base/number.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A row a report: the bytes of every category in `unit`, their sum, its text (none if there are none). */
@@ -19,6 +20,21 @@ static void write_bars(const struct run *runs, int count, enum memory_space spac
                         sum ? number_bytes(text, (double)sum) : "", sum && name_space ? " " : "",
                         sum && name_space ? memory_space_name(space) : "");
         }
+        fprintf(data, "\n\n");
+}
+
+/* What is far beyond the bars would leave no room for them. */
+static bool limit_shown(const struct run *run, int64_t longest)
+{
+        return run->device_capacity_bytes > 0 && run->device_capacity_bytes <= 3 * longest;
+}
+
+/* A row a report: what a device has. */
+static void write_limits(const struct run *runs, int count, int64_t longest, double unit, FILE *data)
+{
+        for (int i = 0; i < count; i++)
+                fprintf(data, "%.9g\n",
+                        limit_shown(&runs[i], longest) ? (double)runs[i].device_capacity_bytes / unit : NAN);
         fprintf(data, "\n\n");
 }
 
@@ -54,12 +70,21 @@ int figures_memory(const char *out, const struct run *runs, int count, struct rv
                 bars_name(&figure, &runs[i], i + 1);
         }
         max = max_host > max ? max_host : max;
+        int64_t most = max;
+        bool limits = false;
+        for (int i = 0; i < count; i++)
+                if (limit_shown(&runs[i], max)) {
+                        limits = true;
+                        most = runs[i].device_capacity_bytes > most ? runs[i].device_capacity_bytes : most;
+                }
         double unit = figure_bytes_unit(&figure, max);
         write_bars(runs, count, MEMORY_DEVICE, max_host > 0, unit, figure.data);
         write_bars(runs, count, MEMORY_HOST, true, unit, figure.data);
+        write_limits(runs, count, max, unit, figure.data);
         name_categories(&figure, runs, count);
+        figure_number(&figure, "limits", limits);
         figure_number(&figure, "bars", count);
         figure_number(&figure, "host", max_host > 0);
-        figure_number(&figure, "most", (double)max / unit);
+        figure_number(&figure, "most", (double)most / unit);
         return figure_draw(&figure, err);
 }

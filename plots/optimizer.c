@@ -123,24 +123,26 @@ static void add_up(const struct trace_record *const *list, int count, struct pha
         }
 }
 
-/* Boxes: begin, end (ms), row, look, text. The number of its bucket or chunk is written where it fits. */
+/* Boxes: begin, end, row, look, text. The number of its bucket or chunk is written where it fits. */
 static void write_boxes(const struct trace_record *const *list, int count, const struct phase *phase,
                         const int place[ROWS], struct figure *figure)
 {
         bool used[LOOKS] = {false};
+        const double unit = figure_seconds_unit(figure, phase->end - phase->begin);
         for (int i = 0; i < count; i++) {
                 const struct trace_record *r = list[i];
-                enum look look = traced_look(r->kind);
+                enum look look = traced_look(r);
                 double start = fmax(r->start, phase->begin);
                 char text[16] = "";
                 used[look] = true;
                 if (r->bucket >= 0 && (r->end - start) / (phase->end - phase->begin) >
                                               0.014 + (r->bucket > 9) * 0.011 + (r->bucket > 99) * 0.011)
                         snprintf(text, sizeof text, "%d", r->bucket);
-                fprintf(figure->data, "%.6f %.6f %d %d \"%s\"\n", (start - phase->begin) * 1e3,
-                        (r->end - phase->begin) * 1e3, place[row_of(r->lane)], (int)look, text);
+                fprintf(figure->data, "%.6f %.6f %d %d \"%s\"\n", (start - phase->begin) / unit,
+                        (r->end - phase->begin) / unit, place[row_of(r->lane)], (int)look, text);
         }
         fprintf(figure->data, "\n\n");
+        figure_number(figure, "length", (phase->end - phase->begin) / unit);
         traced_legend(figure, used);
 }
 
@@ -198,7 +200,6 @@ static int draw(const struct trace *trace, struct phase *phase, const char *out,
                 figure_number(&figure, "rows", write_rows(phase, place, figure.data));
                 write_boxes(list, count, phase, place, &figure);
                 write_headings(&figure, trace, phase);
-                figure_number(&figure, "milliseconds", (phase->end - phase->begin) * 1e3);
                 rc = figure_draw(&figure, err);
         }
         free(list);

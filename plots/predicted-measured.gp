@@ -1,12 +1,13 @@
-# Predicted against measured time per batch. Columns: measured, predicted, measured p10, measured p90, model, layout.
-# low, high: the range of both axes; unit; models, model_1 ...; layouts, layout_1 ...; log_scale; summary; error_range (percent).
+# Predicted against measured time per batch. Columns: measured, predicted, measured p10, measured p90, model, layout, the
+# prediction's low and high (NaN: not known).
+# low, high: the range of both axes; intervals: 1 if any prediction has one; unit; models, model_1 ...; layouts, layout_1 ...; log_scale; summary; error_range (percent).
 
 load folder."/style.gp"
 
 set title "Time per batch: predicted against measured" offset 0,1.1
 set label 1 summary at graph 0.5,1.035 center textcolor rgb 0x5B6470
 set xlabel "measured, median and 10th to 90th percentile (".unit.")"
-set ylabel "predicted (".unit.")"
+set ylabel (intervals ? "predicted, with the interval of nine batches in ten (" : "predicted (").unit.")"
 set xrange [low:high]
 set yrange [low:high]
 set size ratio -1
@@ -32,6 +33,7 @@ set multiplot
 
 plot '+' using 1:($1*0.95):($1*1.05) with filledcurves fc rgb sky fs transparent solid 0.25 noborder title "within 5 %", \
      x with lines lc rgb ink lw 1 title "predicted = measured", \
+     data using ($7 > 0 ? $1 : NaN):2:7:8:(colour($5)) with yerrorbars pt 0 lw 1 lc rgb variable notitle, \
      data using 1:2:3:4:(colour($5)) with xerrorbars pt 0 lw 1 lc rgb variable notitle, \
      data using 1:2:(shape($6)):(colour($5)) with points pt variable ps dot(1.9) lc rgb variable notitle, \
      for [i=1:models] keyentry with points pt 7 ps dot(1.9) lc rgb colour(i) title value(sprintf("model_%d", i)), \
@@ -67,6 +69,8 @@ unset logscale y
 set ytics font small autofreq
 set yrange [-error_range:error_range]
 set object 1 rectangle from graph 0, first -5 to graph 1, first 5 fc rgb sky fs transparent solid 0.25 noborder behind
+error(predicted, measured) = 100 * (predicted / measured - 1)
 plot 0 with lines lc rgb ink lw 1, \
-     data using 1:(100 * ($2 / $1 - 1)):(shape($6)):(colour($5)) with points pt variable ps dot(1.1) lc rgb variable
+     data using ($7 > 0 ? $1 : NaN):(error($2, $1)):(error($7, $1)):(error($8, $1)):(colour($5)) with yerrorbars pt 0 lw 1 lc rgb variable, \
+     data using 1:(error($2, $1)):(shape($6)):(colour($5)) with points pt variable ps dot(1.1) lc rgb variable
 unset multiplot

@@ -52,6 +52,12 @@ static void name_series(struct figure *figure, const struct run *runs, int count
         figure_number(figure, "layouts", layouts);
 }
 
+/* Of nine batches in ten. */
+static bool has_interval(const struct run *run)
+{
+        return run->simulated && run->figures.high > 0;
+}
+
 static void summarize(struct figure *figure, const struct run *runs, int count)
 {
         double *errors = malloc((size_t)count * sizeof *errors);
@@ -69,7 +75,14 @@ static void summarize(struct figure *figure, const struct run *runs, int count)
         snprintf(text, sizeof text, "%d configuration%s, median error %.1f %%, worst %.1f %%", count / 2,
                  count == 2 ? "" : "s", median, worst);
         figure_text(figure, "summary", text);
-        figure_number(figure, "error_range", fmax(7.5, 1.2 * worst));
+        double farthest = worst;
+        for (int i = 0; i < count; i += 2)
+                if (has_interval(&runs[i])) {
+                        const double measured = runs[i + 1].figures.median;
+                        farthest = fmax(farthest, fabs(runs_error_percent(runs[i].figures.low, measured)));
+                        farthest = fmax(farthest, fabs(runs_error_percent(runs[i].figures.high, measured)));
+                }
+        figure_number(figure, "error_range", fmax(7.5, 1.2 * farthest));
 }
 
 int figures_predicted_measured(const char *out, const struct run *runs, int count, struct rv_error_info *err)
@@ -79,19 +92,28 @@ int figures_predicted_measured(const char *out, const struct run *runs, int coun
         if (rc)
                 return rc;
         double low = INFINITY, high = 0;
+        bool intervals = false;
         for (int i = 0; i < count; i++) {
+                if (has_interval(&runs[i])) {
+                        intervals = true;
+                        low = fmin(low, runs[i].figures.low);
+                        high = fmax(high, runs[i].figures.high);
+                }
                 low = fmin(low, fmin(runs[i].figures.median, runs[i].figures.p10));
                 high = fmax(high, fmax(runs[i].figures.median, runs[i].figures.p90));
         }
         bool log_scale = high > LOGARITHMIC_FROM * low, milliseconds = high < 1;
         double scale = milliseconds ? 1e3 : 1, margin = fmax(0.08 * (high - low), 0.08 * high);
         for (int i = 0; i < count; i += 2)
-                fprintf(figure.data, "%.9g %.9g %.9g %.9g %d %d\n", runs[i + 1].figures.median * scale,
-                        runs[i].figures.median * scale, runs[i + 1].figures.p10 * scale,
-                        runs[i + 1].figures.p90 * scale, number_of(runs, i + 1, same_model),
-                        number_of(runs, i + 1, same_layout));
+                fprintf(figure.data, "%.9g %.9g %.9g %.9g %d %d %.9g %.9g\n",
+                        runs[i + 1].figures.median * scale, runs[i].figures.median * scale,
+                        runs[i + 1].figures.p10 * scale, runs[i + 1].figures.p90 * scale,
+                        number_of(runs, i + 1, same_model), number_of(runs, i + 1, same_layout),
+                        has_interval(&runs[i]) ? runs[i].figures.low * scale : NAN,
+                        has_interval(&runs[i]) ? runs[i].figures.high * scale : NAN);
         name_series(&figure, runs, count);
         summarize(&figure, runs, count);
+        figure_number(&figure, "intervals", intervals);
         figure_text(&figure, "unit", milliseconds ? "ms" : "s");
         figure_number(&figure, "log_scale", log_scale);
         figure_number(&figure, "low", (log_scale ? low / 1.3 : fmax(0, low - margin)) * scale);

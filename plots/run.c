@@ -54,19 +54,11 @@ static int read_plan(struct run *run, struct rv_error_info *err)
                 rc = need_count(run, plan, "cp", &run->context_ranks, err);
         if (rc)
                 return rc;
-        run->offload = json_is_true(json_object_get(plan, "offload"));
         run->schedule = need_text(run, plan, "schedule", err);
         if (!run->schedule)
                 return RV_EINPUT;
-        const char *p2p = json_string_value(json_object_get(plan, "p2p"));
-        const int zero = (int)json_integer_value(json_object_get(plan, "zero")); /* 0 in older reports */
-        const bool blocking = p2p && strcmp(p2p, "blocking") == 0;
-        int length =
-                snprintf(run->how, sizeof run->how, "%.32s%s", run->schedule, blocking ? ", blocking" : "");
-        if (zero > 0)
-                length += snprintf(run->how + length, sizeof run->how - (size_t)length, ", ZeRO-%d", zero);
-        if (run->context_ranks > 1)
-                snprintf(run->how + length, sizeof run->how - (size_t)length, ", cp %d", run->context_ranks);
+        plan_text_schedule(run->how, plan);
+        plan_text_memory(run->saving, plan);
         return file_need_int(run->path, plan, "batch_size", 1, INT64_C(1) << 40, &run->batch_size, err);
 }
 
@@ -91,7 +83,7 @@ static int read_categories(struct run *run, const json_t *categories, enum memor
         return 0;
 }
 
-/* So may host memory. */
+/* So may host memory, and what a device has. */
 static int read_memory(struct run *run, struct rv_error_info *err)
 {
         const json_t *memory = need_object(run, run->document, "memory", err);
@@ -104,6 +96,10 @@ static int read_memory(struct run *run, struct rv_error_info *err)
                 const json_t *host = need_object(run, memory, "host_by_category", err);
                 rc = host ? read_categories(run, host, MEMORY_HOST, err) : RV_EINPUT;
         }
+        const json_t *capacity = json_object_get(run->document, "capacity");
+        if (rc == 0 && capacity)
+                rc = file_need_int(run->path, capacity, "device_bytes", 0, INT64_C(1) << MAX_BYTES_LOG2,
+                                   &run->device_capacity_bytes, err);
         return rc;
 }
 

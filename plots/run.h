@@ -3,6 +3,8 @@
 #ifndef RANVIER_PLOTS_RUN_H
 #define RANVIER_PLOTS_RUN_H
 
+#include "plots/plan_text.h"
+
 #include "models/memory.h"
 #include "runtime/plan/grid.h"
 #include "runtime/report/figures.h"
@@ -22,10 +24,10 @@ struct run {
         /* In sequences. */
         int64_t batch_size;
         const char *schedule;
-        /* What figures call the plan beside its grid: "1f1b, blocking, ZeRO-1". */
-        char how[64];
-        /* False in reports that do not say. */
-        bool offload;
+        /* What figures call the plan beside its grid (plan_text.h), and what it does to save memory. */
+        char how[PLAN_TEXT], saving[PLAN_TEXT];
+        /* What a device has; 0 in reports that do not say. */
+        int64_t device_capacity_bytes;
         struct figures figures;
         /* Of the rank with most device bytes. Categories that older reports do not have are 0. */
         struct memory_bytes bytes;

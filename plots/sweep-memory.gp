@@ -1,6 +1,7 @@
 # Device memory of the best plans with and without offloading, by number of GPUs. Blocks 0 (without) and 1 (with): place,
-# bytes of the largest GPU in unit, their text, those of all GPUs, plan. without, with: 1 if there are any; numbers: of
-# GPUs, as words; texts_fit: 1 if there is room for all texts; most: the highest bar; unit; plan_key: what a plan's text says; source: the file.
+# bytes of the largest GPU in unit, their text, those of all GPUs, plan. Block 2: place, what a GPU has. without, with: 1 if there are any; numbers: of
+# GPUs, as words; texts_fit: 1 if there is room for all texts; most: the highest bar; unit; limits: 1 if block 2
+# has any; what: model, batch, cluster; two_lines: 1 if any plan's text has them; plan_key: what a plan's text says; source: the file.
 
 height = 640
 load folder."/style.gp"
@@ -15,7 +16,7 @@ width = both ? 0.4 : 0.6
 centre(place, i) = place + (both ? (i - 1.5) * (width + 0.02) : 0)
 
 set label 100 source at screen 0.99,0.985 right textcolor rgb grey font tiny
-set title "Device memory of the largest GPU, best plans"
+set title "Device memory of the largest GPU, best plans".what font (strlen(what) > 30 ? points(13) : big)
 set xlabel "GPUs"
 if (texts_fit) set label 101 "in each bar: ".plan_key at graph 0.5,1 center offset 0,1 textcolor rgb grey font small
 set title offset 0,1.2
@@ -33,6 +34,8 @@ set key bmargin center Left reverse horizontal maxrows 1 width 2
 set style fill solid 0.92 noborder
 
 plot for [i=first:last] data index i - 1 using (centre($1, i)):2:(width) with boxes fc rgb colours[i] title names[i], \
-     for [i=first:last] data index i - 1 using (centre($1, i)):2:3 with labels offset 0,(texts_fit ? 1.7 : 0.7) textcolor rgb ink font (texts_fit ? small : tiny) notitle, \
-     for [i=first:last*texts_fit] data index i - 1 using (centre($1, i)):2:4 with labels offset 0,0.7 textcolor rgb grey font tiny notitle, \
-     for [i=first:last*texts_fit] data index i - 1 using (centre($1, i)):(0):5 with labels offset 0,0.7 textcolor rgb "white" font tiny notitle
+     data index 2 using ($1 - 0.5):2:(1):(0) with vectors nohead lw 2 lc rgb ink notitle, \
+     for [i=first:last] data index i - 1 using (centre($1, i)):2:3 with labels boxed offset 0,(texts_fit ? 1.7 : 0.7) textcolor rgb ink font (texts_fit ? small : tiny) notitle, \
+     for [i=first:last*texts_fit] data index i - 1 using (centre($1, i)):2:4 with labels boxed offset 0,0.7 textcolor rgb grey font tiny notitle, \
+     for [i=first:last*texts_fit] data index i - 1 using (centre($1, i)):(0):5 with labels offset 0,(two_lines ? 1.2 : 0.7) textcolor rgb "white" font tiny notitle, \
+     for [l=1:limits] keyentry with lines lw 2 lc rgb ink title "what a GPU has"

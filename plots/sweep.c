@@ -1,6 +1,7 @@
 #include "plots/sweep.h"
 
 #include "models/gpt.h"
+#include "runtime/base/number.h"
 
 #include <errno.h>
 #include <math.h>
@@ -8,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The columns that the figures need, of those that the sweep writes. */
+/* The columns that the figures need, of those that the sweep writes; from FIRST_OPTIONAL on, files of older
+ * versions may lack them. */
 enum column {
         GPUS,
         OFFLOAD,
@@ -22,6 +24,20 @@ enum column {
         DEVICE_PEAK_BYTES,
         DEVICE_TOTAL_BYTES,
         BEST,
+        FIRST_OPTIONAL,
+        TP = FIRST_OPTIONAL,
+        VIRTUAL_STAGES,
+        EP,
+        CP,
+        ZERO,
+        SCHEDULE,
+        P2P,
+        OFFLOAD_PARAMETERS,
+        MODEL,
+        MACHINE,
+        BATCH_SIZE,
+        SEQ_LEN,
+        DEVICE_MEMORY_BYTES,
         COLUMNS
 };
 static const char *const column_names[COLUMNS] = {"gpus",
@@ -35,9 +51,23 @@ static const char *const column_names[COLUMNS] = {"gpus",
                                                   "percent_of_peak",
                                                   "device_peak_bytes",
                                                   "device_total_bytes",
-                                                  "best"};
+                                                  "best",
+                                                  "tp",
+                                                  "virtual_stages",
+                                                  "ep",
+                                                  "cp",
+                                                  "zero",
+                                                  "schedule",
+                                                  "p2p",
+                                                  "offload_parameters",
+                                                  "model",
+                                                  "machine",
+                                                  "batch_size",
+                                                  "seq_len",
+                                                  "device_memory_bytes"};
 
 enum { MAX_FIELDS = 64 };
+#define MAX_BYTES (INT64_C(1) << 60)
 
 /* One line of the file, cut into fields in place. */
 struct row {
@@ -71,7 +101,7 @@ static int find_columns(struct row *row, struct rv_error_info *err)
                 for (int i = 0; i < row->count; i++)
                         if (strcmp(row->fields[i], column_names[c]) == 0)
                                 row->place[c] = i;
-                if (row->place[c] < 0)
+                if (c < FIRST_OPTIONAL && row->place[c] < 0)
                         return rv_fail(err, RV_EINPUT,
                                        "%s:%d: has no column '%s'; the CSV of ranvier sweep was expected",
                                        row->path, row->line, column_names[c]);
@@ -110,6 +140,54 @@ static int take_whole(const struct row *row, enum column column, int64_t min, in
                                (long long)max);
         *value = number;
         return 0;
+}
+
+/* The text of a column that may be missing, and is then "". */
+static const char *optional_text(const struct row *row, enum column column)
+{
+        return row->place[column] < 0 ? "" : row->fields[row->place[column]];
+}
+
+/* What older files do not have keeps its value. */
+static int take_optional(const struct row *row, struct sweep_plan *plan, struct rv_error_info *err)
+{
+        const struct {
+                enum column column;
+                int min;
+                int *value;
+        } counts[] = {{TP, 1, &plan->tp},
+                      {VIRTUAL_STAGES, 1, &plan->virtual_stages},
+                      {EP, 1, &plan->ep},
+                      {CP, 1, &plan->cp},
+                      {ZERO, 0, &plan->zero}};
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+                int64_t number = *counts[i].value;
+                int rc = row->place[counts[i].column] < 0
+                                 ? 0
+                                 : take_whole(row, counts[i].column, counts[i].min, 1 << 24, &number, err);
+                if (rc)
+                        return rc;
+                *counts[i].value = (int)number;
+        }
+        snprintf(plan->schedule, sizeof plan->schedule, "%s", optional_text(row, SCHEDULE));
+        plan->blocking = strcmp(optional_text(row, P2P), "blocking") == 0;
+        plan->offload_parameters = strcmp(optional_text(row, OFFLOAD_PARAMETERS), "yes") == 0;
+        if (row->place[DEVICE_MEMORY_BYTES] < 0)
+                return 0;
+        return take_whole(row, DEVICE_MEMORY_BYTES, 0, MAX_BYTES, &plan->device_memory_bytes, err);
+}
+
+/* What the plans are of is in every line, and the same in all. */
+static int take_subject(const struct row *row, struct sweep *sweep, struct rv_error_info *err)
+{
+        int rc = 0;
+        snprintf(sweep->model, sizeof sweep->model, "%s", optional_text(row, MODEL));
+        snprintf(sweep->machine, sizeof sweep->machine, "%s", optional_text(row, MACHINE));
+        if (row->place[BATCH_SIZE] >= 0)
+                rc = take_whole(row, BATCH_SIZE, 1, INT64_C(1) << 40, &sweep->batch_size, err);
+        if (rc == 0 && row->place[SEQ_LEN] >= 0)
+                rc = take_whole(row, SEQ_LEN, 1, 1 << 30, &sweep->seq_len, err);
+        return rc;
 }
 
 static int take_grid(const struct row *row, struct sweep_plan *plan, struct rv_error_info *err)
@@ -170,9 +248,11 @@ static int take_recompute(const struct row *row, struct sweep_plan *plan, struct
 
 static int take_plan(const struct row *row, struct sweep_plan *plan, struct rv_error_info *err)
 {
-        const int64_t max_bytes = INT64_C(1) << 60;
-        *plan = (struct sweep_plan){.line = row->line, .percent_of_peak = NAN};
+        *plan = (struct sweep_plan){
+                .line = row->line, .percent_of_peak = NAN, .tp = 1, .virtual_stages = 1, .ep = 1, .cp = 1};
         int rc = take_grid(row, plan, err);
+        if (rc == 0)
+                rc = take_optional(row, plan, err);
         if (rc == 0)
                 rc = take_choices(row, plan, err);
         if (rc == 0)
@@ -180,9 +260,9 @@ static int take_plan(const struct row *row, struct sweep_plan *plan, struct rv_e
         if (rc == 0)
                 rc = take_real(row, TOKENS_PER_SECOND, 1e-12, 1e18, &plan->tokens_per_second, err);
         if (rc == 0)
-                rc = take_whole(row, DEVICE_PEAK_BYTES, 0, max_bytes, &plan->device_peak_bytes, err);
+                rc = take_whole(row, DEVICE_PEAK_BYTES, 0, MAX_BYTES, &plan->device_peak_bytes, err);
         if (rc == 0)
-                rc = take_whole(row, DEVICE_TOTAL_BYTES, 0, max_bytes, &plan->device_total_bytes, err);
+                rc = take_whole(row, DEVICE_TOTAL_BYTES, 0, MAX_BYTES, &plan->device_total_bytes, err);
         if (rc == 0 && *row->fields[row->place[PERCENT_OF_PEAK]])
                 rc = take_real(row, PERCENT_OF_PEAK, 0, 1000, &plan->percent_of_peak, err);
         return rc;
@@ -223,6 +303,8 @@ static int read_plans(struct sweep *sweep, const char *path, FILE *csv, struct r
                 if (rc == 0)
                         rc = take_plan(&row, &plan, err);
                 if (rc == 0)
+                        rc = take_subject(&row, sweep, err);
+                if (rc == 0)
                         rc = add_plan(sweep, &plan, err);
         }
         free(lines.line);
@@ -250,6 +332,7 @@ static struct sweep_pair *pair_of(struct sweep *sweep, int gpus)
 
 static int pair_plans(struct sweep *sweep, const char *path, struct rv_error_info *err)
 {
+        const struct sweep_plan *first = NULL;
         sweep->pairs = malloc((size_t)sweep->count * sizeof *sweep->pairs);
         if (!sweep->pairs)
                 return rv_fail(err, RV_ESYSTEM, "out of memory for %d plans", sweep->count);
@@ -265,6 +348,8 @@ static int pair_plans(struct sweep *sweep, const char *path, struct rv_error_inf
                                 path, plan->line, plan->gpus, plan->offload ? "yes" : "no", (*best)->line);
                 *best = plan;
                 sweep->has[plan->offload] = true;
+                first = first ? first : plan;
+                sweep->several_schedules |= strcmp(plan->schedule, first->schedule) != 0;
         }
         if (sweep->pair_count == 0)
                 return rv_fail(err, RV_EINPUT, "%s: no plan is marked as the best (column 'best')", path);
@@ -294,12 +379,41 @@ void sweep_free(struct sweep *sweep)
         *sweep = (struct sweep){0};
 }
 
-char *sweep_plan_text(char text[SWEEP_TEXT], const struct sweep_plan *plan)
+/* What makes a plan beside its grid, micro-batch and what saves memory; "" if nothing does. */
+static void write_rest(char text[SWEEP_TEXT], const struct sweep *sweep, const struct sweep_plan *plan)
+{
+        const struct {
+                const char *name;
+                int number, unsaid; /* up to which the name is left out */
+        } parts[] = {{"V ", plan->virtual_stages, 1},
+                     {"ZeRO-", plan->zero, 0},
+                     {"ep ", plan->ep, 1},
+                     {"cp ", plan->cp, 1}};
+        size_t length = 0;
+        *text = 0;
+        if (sweep->several_schedules)
+                length = (size_t)snprintf(text, SWEEP_TEXT, "%s", plan->schedule);
+        if (plan->blocking)
+                length += (size_t)snprintf(text + length, SWEEP_TEXT - length, "%sblocking",
+                                           length ? ", " : "");
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+                if (parts[i].number > parts[i].unsaid)
+                        length += (size_t)snprintf(text + length, SWEEP_TEXT - length, "%s%s%d",
+                                                   length ? ", " : "", parts[i].name, parts[i].number);
+}
+
+bool sweep_plan_text(char text[SWEEP_TEXT], const struct sweep *sweep, const struct sweep_plan *plan)
 {
         const char recompute[] = {' ', plan->recompute, 0};
-        snprintf(text, SWEEP_TEXT, "%d × %d, b %d%s%s", plan->pp, plan->dp, plan->micro_batch_size,
-                 plan->recompute ? recompute : "", plan->offload_activations ? " a" : "");
-        return text;
+        char rest[SWEEP_TEXT], shards[24] = "";
+        if (plan->tp > 1)
+                snprintf(shards, sizeof shards, " × %d", plan->tp);
+        write_rest(rest, sweep, plan);
+        snprintf(text, SWEEP_TEXT, "%d × %d%s, b %d%s%s%s%s%.80s", plan->pp, plan->dp, shards,
+                 plan->micro_batch_size, plan->recompute ? recompute : "",
+                 plan->offload_activations ? " a" : "", plan->offload_parameters ? " w" : "",
+                 *rest ? "\\n" : "", rest);
+        return *rest;
 }
 
 double sweep_gain_percent(const struct sweep_pair *pair)
@@ -325,10 +439,14 @@ void sweep_explain_plans(struct figure *figure, const struct sweep *sweep)
         } recomputations[] = {{'s', ", s scores recomputed"},       {'r', ", r recomputed"},
                               {'l', ", l layers recomputed whole"}, {'n', ", n norms recomputed"},
                               {'g', ", g SwiGLU recomputed"},       {'e', ", e norms and SwiGLU recomputed"}};
-        char text[320] = "stages × replicas, b micro-batch";
-        bool activations = false;
-        for (int i = 0; i < sweep->count; i++)
+        char text[320];
+        bool activations = false, parameters = false, shards = false;
+        for (int i = 0; i < sweep->count; i++) {
                 activations |= sweep->plans[i].best && sweep->plans[i].offload_activations;
+                parameters |= sweep->plans[i].best && sweep->plans[i].offload_parameters;
+                shards |= sweep->plans[i].best && sweep->plans[i].tp > 1;
+        }
+        snprintf(text, sizeof text, "stages × replicas%s, b micro-batch", shards ? " × shards" : "");
         for (size_t r = 0; r < sizeof recomputations / sizeof *recomputations; r++)
                 for (int i = 0; i < sweep->count; i++)
                         if (sweep->plans[i].best && sweep->plans[i].recompute == recomputations[r].letter) {
@@ -337,7 +455,27 @@ void sweep_explain_plans(struct figure *figure, const struct sweep *sweep)
                         }
         if (activations)
                 strcat(text, ", a activations offloaded");
+        if (parameters)
+                strcat(text, ", w weights offloaded");
         figure_text(figure, "plan_key", text);
+}
+
+void sweep_describe(struct figure *figure, const struct sweep *sweep)
+{
+        char text[320] = "", batch[NUMBER_TEXT];
+        size_t length = 0;
+        const char *schedule = sweep->several_schedules ? "" : sweep->plans[0].schedule;
+        if (*sweep->model)
+                length += (size_t)snprintf(text, sizeof text, ": %s", sweep->model);
+        if (*sweep->model && sweep->batch_size)
+                length += (size_t)snprintf(text + length, sizeof text - length, ", batch %s × %lld tokens",
+                                           number_count(batch, (double)sweep->batch_size),
+                                           (long long)sweep->seq_len);
+        if (*sweep->model && *sweep->machine)
+                length += (size_t)snprintf(text + length, sizeof text - length, ", %s", sweep->machine);
+        if (*sweep->model && *schedule)
+                snprintf(text + length, sizeof text - length, ", %s", schedule);
+        figure_text(figure, "what", text);
 }
 
 void sweep_name_source(struct figure *figure, const char *path)

@@ -9,10 +9,17 @@
 
 /* A plan that the sweep simulated. */
 struct sweep_plan {
-        /* Of the grid only stages (pp) and replicas (dp) are read; micro_batch_size is in sequences. */
+        /* micro_batch_size is in sequences. */
         int gpus, pp, dp, micro_batch_size;
-        /* The optimizer's state, or stored activations, are in host memory. */
-        bool offload, offload_activations;
+        /* What files of older versions do not say is 1, or for zero 0. */
+        int tp, virtual_stages, ep, cp, zero;
+        /* "" in files of older versions. */
+        char schedule[32];
+        bool blocking;
+        /* The optimizer's state, stored activations, or weights, are in host memory. */
+        bool offload, offload_activations, offload_parameters;
+        /* What a device has; 0: not known. */
+        int64_t device_memory_bytes;
         /* The letter of sweep_plan_text for what is recomputed; 0 if nothing is. */
         char recompute;
         /* It is the best plan of its number of GPUs and its `offload`. */
@@ -43,6 +50,12 @@ struct sweep {
         int pair_count;
         /* has[offload]: whether there is any such best plan. */
         bool has[2];
+        /* Whether not all best plans have the same schedule. */
+        bool several_schedules;
+        /* What the plans are of and for: "" or 0 in files of older versions. batch_size is in sequences, of
+         * seq_len tokens. */
+        char model[64], machine[64];
+        int64_t batch_size, seq_len;
 };
 
 /* Reads the CSV at `path`. Columns are found by their names in the first line; others may stand between them.
@@ -52,11 +65,13 @@ struct sweep {
 int sweep_read(struct sweep *sweep, const char *path, struct rv_error_info *err);
 void sweep_free(struct sweep *sweep);
 
-/* Writes a plan for labels, such as "12 × 4, b 2 r a", and returns `text`: stages × replicas; b and the
- * micro-batch size; what is recomputed (s selective, r full, l layer, n norms, g SwiGLU, e norms and SwiGLU);
- * a if activations are offloaded. */
-enum { SWEEP_TEXT = 64 };
-char *sweep_plan_text(char text[SWEEP_TEXT], const struct sweep_plan *plan);
+/* Writes a plan for labels, such as "12 × 4, b 2 r a": stages × replicas, and × shards if there are any; b
+ * and the micro-batch size; what is recomputed (s selective, r full, l layer, n norms, g SwiGLU, e norms and
+ * SwiGLU); a if activations are offloaded, w if weights are. What else makes the plan is in a second line,
+ * behind gnuplot's
+ * "\\n": "1f1b, ZeRO-1", with the schedule if the best plans have several. Returns whether there is one. */
+enum { SWEEP_TEXT = 192 };
+bool sweep_plan_text(char text[SWEEP_TEXT], const struct sweep *sweep, const struct sweep_plan *plan);
 
 /* Returns how many percent more tokens a second the best plan with offloading makes than the one without; NAN
  * unless there are both. */
@@ -68,6 +83,10 @@ void sweep_name_numbers(struct figure *figure, const struct sweep *sweep);
 /* Sets the variable plan_key to an explanation of the letters that sweep_plan_text uses for the best
  * plans. */
 void sweep_explain_plans(struct figure *figure, const struct sweep *sweep);
+
+/* Sets the variable what to the model, batch, cluster and, if there is one only, schedule, as far as the file
+ * has them: ": gpt-12b, batch 1,536 × 512 tokens, summit, axonn". */
+void sweep_describe(struct figure *figure, const struct sweep *sweep);
 
 /* Sets the variable source to the file's name without its folder. */
 void sweep_name_source(struct figure *figure, const char *path);

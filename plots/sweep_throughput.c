@@ -20,23 +20,27 @@ static double closest_neighbours(const struct sweep *sweep)
         return min;
 }
 
-/* GPUs, tokens a second, percent of peak, 1 if above the other of the pair, layout, micro-batch. */
-static void write_best(const struct sweep *sweep, int offload, double unit, FILE *data)
+/* GPUs, tokens a second, percent of peak, 1 if above the other of the pair, plan. Returns whether any plan's
+ * text has two lines. */
+static bool write_best(const struct sweep *sweep, int offload, double unit, FILE *data)
 {
+        bool any = false;
         for (int i = 0; i < sweep->pair_count; i++) {
                 const struct sweep_pair *pair = &sweep->pairs[i];
                 const struct sweep_plan *plan = pair->best[offload], *other = pair->best[!offload];
-                char text[SWEEP_TEXT] = "";
+                char text[SWEEP_TEXT];
                 if (!plan) {
                         fprintf(data, "%d nan nan 1 \"\"\n", pair->gpus);
                         continue;
                 }
                 bool above = !other || plan->tokens_per_second > other->tokens_per_second ||
                              (plan->tokens_per_second == other->tokens_per_second && offload);
+                any |= sweep_plan_text(text, sweep, plan);
                 fprintf(data, "%d %.9g %.9g %d \"%s\"\n", pair->gpus, plan->tokens_per_second / unit,
-                        plan->percent_of_peak, above, sweep_plan_text(text, plan));
+                        plan->percent_of_peak, above, text);
         }
         fprintf(data, "\n\n");
+        return any;
 }
 
 /* GPUs, tokens a second, 1 with offloading. Returns how many are below `least` and so not drawn. */
@@ -91,8 +95,9 @@ static void draw_columns(struct figure *figure, const struct sweep *sweep)
         }
         double unit = figure_tokens_unit(figure, max), closest = closest_neighbours(sweep);
         int others;
-        write_best(sweep, 0, unit, figure->data);
-        write_best(sweep, 1, unit, figure->data);
+        bool two_lines = write_best(sweep, 0, unit, figure->data);
+        two_lines |= write_best(sweep, 1, unit, figure->data);
+        figure_number(figure, "two_lines", two_lines);
         figure_number(figure, "gains", write_gains(sweep, unit, figure->data) > 0);
         int below = write_others(sweep, drawn_from * min, unit, &others, figure->data);
         char title[64] = "other plans simulated";
@@ -122,6 +127,7 @@ int figures_sweep_throughput(const char *out, const char *path, struct rv_error_
         rc = figure_open(&figure, "sweep-throughput", out, err);
         if (rc == 0) {
                 sweep_name_source(&figure, path);
+                sweep_describe(&figure, &sweep);
                 sweep_explain_plans(&figure, &sweep);
                 draw_columns(&figure, &sweep);
                 rc = figure_draw(&figure, err);

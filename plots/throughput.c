@@ -33,8 +33,8 @@ static void write_point(struct figure *figure, const struct run *run, double uni
 }
 
 /* Two blocks: every report as a point, then for each number of GPUs the fastest, which the line goes through.
- */
-static void write_series(struct figure *figure, const struct run *runs, int count, const struct run *first,
+ * Returns whether there are several numbers. */
+static bool write_series(struct figure *figure, const struct run *runs, int count, const struct run *first,
                          double unit, const struct run **sorted)
 {
         int points = 0;
@@ -50,6 +50,7 @@ static void write_series(struct figure *figure, const struct run *runs, int coun
                 if (i == 0 || gpus(sorted[i]) != gpus(sorted[i - 1]))
                         write_point(figure, sorted[i], unit, each * gpus(sorted[i]));
         fprintf(figure->data, "\n\n");
+        return gpus(sorted[0]) != gpus(sorted[points - 1]);
 }
 
 static int write_all(struct figure *figure, const struct run *runs, int count, struct rv_error_info *err)
@@ -72,12 +73,13 @@ static int write_all(struct figure *figure, const struct run *runs, int count, s
                 peak_known |= runs[i].figures.percent_of_peak > 0;
                 if (seen)
                         continue;
-                char variable[32], value[224];
+                char variable[32], value[320];
                 snprintf(variable, sizeof variable, "series_%d", ++series);
                 snprintf(value, sizeof value, "%s, %s, %s", runs[i].gpt.name, runs[i].how,
                          runs[i].simulated ? "simulated" : "measured");
                 figure_text(figure, variable, value);
-                write_series(figure, runs, count, &runs[i], unit, sorted);
+                snprintf(variable, sizeof variable, "line_%d", series);
+                figure_number(figure, variable, write_series(figure, runs, count, &runs[i], unit, sorted));
         }
         free(sorted);
         figure_number(figure, "series", series);

@@ -2,13 +2,15 @@
 
 #include <string.h>
 
-enum look traced_look(enum op_kind kind)
+enum look traced_look(const struct trace_record *record)
 {
-        switch (kind) {
+        switch (record->kind) {
         case OP_FORWARD:
                 return LOOK_FORWARD;
         case OP_BACKWARD:
-                return LOOK_BACKWARD;
+                return record->parts == OP_INPUT_GRADIENT    ? LOOK_BACKWARD_INPUTS
+                       : record->parts == OP_WEIGHT_GRADIENT ? LOOK_BACKWARD_WEIGHTS
+                                                             : LOOK_BACKWARD;
         case OP_NORM:
         case OP_UPDATE:
         case OP_CHECK_OVERFLOW:
@@ -20,6 +22,8 @@ enum look traced_look(enum op_kind kind)
         case OP_REDUCE_SCALARS:
         case OP_REDUCE_OVERFLOW:
                 return LOOK_COLLECTIVE;
+        case OP_TENSOR:
+                return LOOK_SHARDS;
         case OP_SEND_ACTIVATION:
         case OP_SEND_GRADIENT:
         case OP_STAGE_OUT:

@@ -11,8 +11,13 @@
 enum look {
         LOOK_FORWARD = 1,
         LOOK_BACKWARD,
+        /* The two parts of a backward where the schedule splits it. */
+        LOOK_BACKWARD_INPUTS,
+        LOOK_BACKWARD_WEIGHTS,
         LOOK_OPTIMIZER,
         LOOK_COLLECTIVE,
+        /* A collective of shards in the midst of a pass. */
+        LOOK_SHARDS,
         LOOK_MESSAGE,
         LOOK_LOAD,
         LOOK_FETCH,
@@ -23,8 +28,8 @@ enum look {
         LOOK_WAITING,
         LOOKS
 };
-/* Returns the look of a kind of operation; kinds that have none of their own get LOOK_WAITING. */
-enum look traced_look(enum op_kind kind);
+/* Returns the look of an operation; kinds that have none of their own get LOOK_WAITING. */
+enum look traced_look(const struct trace_record *record);
 
 /* Sets the script's variable looks to the numbers of the looks that are used, parted by blanks, for the
  * legend. used[0] is not looked at. */

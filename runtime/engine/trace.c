@@ -19,6 +19,7 @@ void trace_free(struct trace *trace)
 {
         free(trace->records);
         free(trace->memory);
+        json_decref(trace->about);
         trace_init(trace);
 }
 
@@ -191,7 +192,124 @@ static bool any_on_host(const struct trace *trace)
         return false;
 }
 
-int trace_write(const struct trace *trace, const char *path, const char *world, const struct plan *layout,
+/* One end of a message: where it is received, and the send or receive itself. The sends to a place have the
+ * same order as its receives, for messages do not overtake each other. */
+struct message_end {
+        int batch, rank;
+        enum op_lane lane;
+        bool received;
+        const struct trace_record *record;
+};
+
+static int by_place(const void *a, const void *b)
+{
+        const struct message_end *x = a, *y = b;
+        const int64_t keys[][2] = {{x->batch, y->batch},
+                                   {x->rank, y->rank},
+                                   {x->lane, y->lane},
+                                   {x->received, y->received},
+                                   {(int64_t)x->record->order, (int64_t)y->record->order}};
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+                if (keys[i][0] != keys[i][1])
+                        return keys[i][0] < keys[i][1] ? -1 : 1;
+        return 0;
+}
+
+static bool same_place(const struct message_end *a, const struct message_end *b)
+{
+        return a->batch == b->batch && a->rank == b->rank && a->lane == b->lane;
+}
+
+/* Lists both ends of all messages, sorted, in memory that the caller frees; NULL without memory. */
+static struct message_end *list_messages(const struct trace *trace, const struct plan *layout, int64_t *count)
+{
+        struct message_end *ends = malloc(((size_t)trace->count + 1) * sizeof *ends);
+        *count = 0;
+        for (int64_t i = 0; ends && i < trace->count; i++) {
+                const struct trace_record *r = &trace->records[i];
+                const bool sent = r->kind == OP_SEND_ACTIVATION || r->kind == OP_SEND_GRADIENT;
+                const bool received = r->kind == OP_RECEIVE_ACTIVATION || r->kind == OP_RECEIVE_GRADIENT;
+                if ((!sent && !received) || op_lane_opposite(r->lane) == LANES)
+                        continue;
+                ends[(*count)++] =
+                        (struct message_end){.record = r,
+                                             .batch = r->batch,
+                                             .rank = sent ? op_lane_peer(layout, r->rank, r->lane) : r->rank,
+                                             .lane = sent ? op_lane_opposite(r->lane) : r->lane,
+                                             .received = received};
+        }
+        if (ends)
+                qsort(ends, (size_t)*count, sizeof *ends, by_place);
+        return ends;
+}
+
+/* One end of an arrow, "s" or "f", within the event that it belongs to: viewers find that by the moment. */
+static void write_arrow_end(FILE *out, const char *end, const char *what, int64_t number,
+                            const struct trace_record *r, int64_t nanoseconds)
+{
+        fprintf(out,
+                "{\"ph\":\"%s\",\"cat\":\"message\",\"name\":\"%s\",\"id\":%lld,\"pid\":%d,\"tid\":%d,\"ts\":"
+                "%.3f%s},\n",
+                end, what, (long long)number, r->rank, r->lane, (double)nanoseconds / 1e3,
+                *end == 'f' ? ",\"bp\":\"e\"" : "");
+}
+
+static void write_arrow(FILE *out, int64_t number, const struct trace_record *sent,
+                        const struct trace_record *received)
+{
+        const int64_t begin = llround(sent->start * 1e9), end = llround(received->end * 1e9);
+        const char *what = sent->kind == OP_SEND_ACTIVATION ? "activation" : "gradient";
+        const int64_t inside = end > llround(received->start * 1e9) ? end - 1 : end;
+        if (inside <= begin)
+                return;
+        write_arrow_end(out, "s", what, number, sent, begin);
+        write_arrow_end(out, "f", what, number, received, inside);
+}
+
+/* The arrows from sends to receives. A place where the two sides do not agree has none. */
+static int write_arrows(const struct trace *trace, FILE *out, const struct plan *layout,
+                        struct rv_error_info *err)
+{
+        int64_t count;
+        struct message_end *ends = list_messages(trace, layout, &count);
+        if (!ends)
+                return rv_fail(err, RV_ESYSTEM, "out of memory for the messages of a trace");
+        for (int64_t first = 0, next; first < count && count / 2 <= TRACE_MAX_ARROWS; first = next) {
+                int64_t sent = 0, received = 0;
+                for (next = first; next < count && same_place(&ends[next], &ends[first]); next++)
+                        *(ends[next].received ? &received : &sent) += 1;
+                bool agree = sent == received;
+                for (int64_t i = first; i < first + sent && agree; i++)
+                        agree = ends[i].record->micro_batch == ends[i + sent].record->micro_batch;
+                for (int64_t i = first; i < first + sent && agree; i++)
+                        write_arrow(out, i, ends[i].record, ends[i + sent].record);
+        }
+        free(ends);
+        return 0;
+}
+
+static int write_header(FILE *out, const struct trace_origin *origin, struct rv_error_info *err)
+{
+        json_t *about = json_pack("{s:s, s:s}", "ranvier", RANVIER_VERSION, "world", origin->world);
+        for (int axis = 0; axis < GRID_AXES; axis++)
+                json_object_set_new(about, grid_axes[axis].size, json_integer(origin->layout->sizes[axis]));
+        json_object_set_new(about, "order", json_integer(origin->layout->order));
+        if (origin->model)
+                json_object_set_new(about, "model", json_string(origin->model));
+        if (origin->machine)
+                json_object_set_new(about, "machine", json_string(origin->machine));
+        if (origin->plan)
+                json_object_set(about, "plan", origin->plan);
+        char *text = json_dumps(about, JSON_COMPACT);
+        json_decref(about);
+        if (!text)
+                return rv_fail(err, RV_ESYSTEM, "out of memory for the header of a trace");
+        fprintf(out, "{\"displayTimeUnit\":\"ms\",\"otherData\":%s,\"traceEvents\":[\n", text);
+        free(text);
+        return 0;
+}
+
+int trace_write(const struct trace *trace, const char *path, const struct trace_origin *origin,
                 struct rv_error_info *err)
 {
         struct file_writer writer;
@@ -199,12 +317,11 @@ int trace_write(const struct trace *trace, const char *path, const char *world, 
         if (rc)
                 return rc;
         FILE *out = writer.stream;
-        fprintf(out, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"ranvier\":\"%s\",\"world\":\"%s\"",
-                RANVIER_VERSION, world);
-        for (int axis = 0; axis < GRID_AXES; axis++)
-                fprintf(out, ",\"%s\":%d", grid_axes[axis].size, layout->sizes[axis]);
-        fprintf(out, ",\"order\":%d},\"traceEvents\":[\n", (int)layout->order);
-        rc = write_names(trace, out, layout, err);
+        rc = write_header(out, origin, err);
+        if (rc == 0)
+                rc = write_names(trace, out, origin->layout, err);
+        if (rc == 0)
+                rc = write_arrows(trace, out, origin->layout, err);
         if (rc) {
                 file_writer_abandon(&writer);
                 return rc;
@@ -280,7 +397,8 @@ static int read_header(struct trace *trace, struct file_lines *source, struct rv
         if (ours) {
                 layout->order = (enum plan_order)order;
                 strcpy(trace->world, world);
-                rc = take_grid(layout, json_object_get(header, "otherData"), source->path, err);
+                trace->about = json_incref(json_object_get(header, "otherData"));
+                rc = take_grid(layout, trace->about, source->path, err);
         } else {
                 rc = not_a_trace(source->path, err);
         }

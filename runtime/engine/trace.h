@@ -8,6 +8,7 @@
 #include "runtime/sched/op.h"
 #include "runtime/sched/plan.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -45,6 +46,18 @@ struct trace {
          * it was recorded. */
         struct plan layout;
         char world[16];
+        /* And the object of all that its file says of itself: the members of struct trace_origin under their
+         * names, of which older files have fewer. Else NULL. */
+        json_t *about;
+};
+
+/* What a trace's file says of itself. */
+struct trace_origin {
+        const char *world; /* "real" or "simulated" */
+        const struct plan *layout;
+        /* For readers; each may be NULL. `model` and `machine` are names, `plan` is that of a report. */
+        const char *model, *machine;
+        json_t *plan;
 };
 
 /* Begins with no records; trace_free frees them, and leaves an empty trace. The two that add copy their
@@ -60,11 +73,13 @@ void trace_add_memory(struct trace *trace, const struct trace_memory *memory);
  * chunk than a rank's first, its number), of (the kind of operation that it is a part of or belongs to),
  * segment (of a later part of a forward or backward, its number), range (of a later one of a backward, its
  * number), part (which one of a backward in two:
- * input or weights) and group ("experts": of a collective in a pass that those have who share experts). One
- * event a line, written as it goes: a trace of millions of events needs no more memory than it has here.
- * `world` is "real" or "simulated"; of `layout` the grid's sizes and order are kept. Returns 0 or an error
- * with a sentence. */
-int trace_write(const struct trace *trace, const char *path, const char *world, const struct plan *layout,
+ * input or weights) and group ("experts": of a collective in a pass that those have who share experts). An
+ * arrow (flow events) goes from each send to its receive, unless there would be more than
+ * TRACE_MAX_ARROWS, or the clocks of two ranks differ so much that one would go back in time. One
+ * event a line, written as it goes: a trace of millions of events needs little more memory than it has here.
+ * Of the layout the grid's sizes and order are kept. Returns 0 or an error with a sentence. */
+enum { TRACE_MAX_ARROWS = 100000 };
+int trace_write(const struct trace *trace, const char *path, const struct trace_origin *origin,
                 struct rv_error_info *err);
 
 /* Reads the records that trace_write wrote, times to the nanosecond; memory is not read. It goes line by

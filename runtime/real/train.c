@@ -385,12 +385,13 @@ static json_t *extra_members(const struct run *run, const struct results *result
         json_t *options = train_options_json(s);
         json_object_update(training, options);
         json_decref(options);
-        return json_pack("{s:o, s:o, s:o, s:o, s:o*, s:o*}", "device", device_json(run, results->memory),
-                         "training", training, "first_validation_loss",
-                         validated ? json_real(run->first_validation) : json_null(), "last_validation_loss",
-                         validated ? json_real(run->last_validation) : json_null(), "kernels",
-                         results->kernels ? kernel_summary_json(results->kernels, run->net->ranks) : NULL,
-                         "experts", loads_json(run, results->memory));
+        return json_pack(
+                "{s:o, s:{s:I}, s:o, s:o, s:o, s:o*, s:o*}", "device", device_json(run, results->memory),
+                "capacity", "device_bytes", (json_int_t)t->device->limit_bytes[MEMORY_DEVICE], "training",
+                training, "first_validation_loss", validated ? json_real(run->first_validation) : json_null(),
+                "last_validation_loss", validated ? json_real(run->last_validation) : json_null(), "kernels",
+                results->kernels ? kernel_summary_json(results->kernels, run->net->ranks) : NULL, "experts",
+                loads_json(run, results->memory));
 }
 
 static int write_report(struct run *run, const struct results *results, struct rv_error_info *err)
@@ -504,8 +505,17 @@ static void write_results(struct run *run, const struct results *results, struct
         }
         if (results->kernels)
                 kernel_summary_print(results->kernels, run->net->ranks, stdout);
-        if (o->trace)
-                trace_write(&run->trainer.trace, o->trace, "real", &run->trainer.plan, &trace);
+        if (o->trace) {
+                json_t *plan = report_plan_json(o);
+                trace_write(&run->trainer.trace, o->trace,
+                            &(struct trace_origin){.world = "real",
+                                                   .layout = &run->trainer.plan,
+                                                   .model = o->gpt.name,
+                                                   .machine = run->trainer.device->description.name,
+                                                   .plan = plan},
+                            &trace);
+                json_decref(plan);
+        }
         file_check_printed(&output);
         note(err, &log);
         note(err, &report);

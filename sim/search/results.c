@@ -338,6 +338,14 @@ void results_print(const struct results *r, FILE *out)
 
 /* ---- the CSV ---- */
 
+/* A name and a comma; a comma of its own would begin another column. */
+static void write_name(FILE *out, const char *name)
+{
+        for (; *name; name++)
+                fputc(*name == ',' || *name == '\n' || *name == '\r' ? ' ' : *name, out);
+        fputc(',', out);
+}
+
 static void write_line(FILE *out, const struct space_group *group, const struct job *job, int rank)
 {
         const struct options *o = &job->candidate->options;
@@ -347,7 +355,7 @@ static void write_line(FILE *out, const struct space_group *group, const struct 
                 snprintf(peak, sizeof peak, "%.9g", f->percent_of_peak);
         fprintf(out,
                 "%d,%s,%d,%d,%d,%s,%s,%.9g,%.9g,%s,%lld,%lld,%lld,%.9g,%.9g,%.9g,%.9g,%.9g,%d,%d,%s,%s,%d,%s,"
-                "%d,%s,%d,%.9g\n",
+                "%d,%s,%d,%.9g,",
                 group->gpus, yes_no(group->offload), o->pp, o->dp, o->micro_batch_size,
                 recompute_name(o->recompute), yes_no(o->offload_activations), f->median, f->tokens_per_second,
                 peak, (long long)f->device_peak_bytes, (long long)f->device_total_bytes,
@@ -356,6 +364,13 @@ static void write_line(FILE *out, const struct space_group *group, const struct 
                 yes_no(o->sequence_parallel), policy_get(o->policy)->name, o->virtual_stages,
                 o->blocking ? "blocking" : "async", o->zero, o->order == ORDER_STAGES ? "stages" : "replicas",
                 rank, job->candidate->paper_seconds);
+        const struct machine *m = job->candidate->machine;
+        const int ep = o->ep > 1 ? o->ep : 1, cp = o->cp > 1 ? o->cp : 1;
+        fprintf(out, "%d,%d,%s,", ep, cp, yes_no(o->offload_parameters));
+        write_name(out, o->gpt.name);
+        write_name(out, m->platform.name);
+        fprintf(out, "%lld,%d,%lld\n", (long long)o->batch_size, o->seq_len,
+                (long long)machine_capacity(m, o).bytes[MEMORY_DEVICE]);
 }
 
 int results_write_csv(const struct results *r, const char *path, struct rv_error_info *err)
@@ -373,7 +388,8 @@ int results_write_csv(const struct results *r, const char *path, struct rv_error
               "percent_of_peak,device_peak_bytes,device_total_bytes,host_peak_bytes,training_days,"
               "pipeline_seconds,allreduce_seconds,optimizer_seconds,bubble_fraction,best,tp,sequence_"
               "parallel,schedule,virtual_stages,p2p,zero,"
-              "order,rank,paper_seconds\n",
+              "order,rank,paper_seconds,ep,cp,offload_parameters,model,machine,batch_size,seq_len,device_"
+              "memory_bytes\n",
               writer.stream);
         for (int i = 0; i < r->groups->count; i++) {
                 const struct space_group *group = &r->groups->groups[i];

@@ -593,6 +593,10 @@ static json_t *extra_json(const struct simulation *s)
         json_object_set_new(extra, "platform",
                             json_pack("{s:s, s:s, s:s}", "name", platform->name, "path", platform->path,
                                       "source", platform->source));
+        if (s->capacity.bytes[MEMORY_DEVICE])
+                json_object_set_new(
+                        extra, "capacity",
+                        json_pack("{s:I}", "device_bytes", (json_int_t)s->capacity.bytes[MEMORY_DEVICE]));
         json_object_set_new(extra, "notes", notes);
         if (s->settings->from.tool)
                 json_object_set_new(extra, "from", launch_json(&s->settings->from));
@@ -629,12 +633,28 @@ static void print_report(struct simulation *s, const struct report *report)
         print_notes(s);
 }
 
+static int write_trace(const struct simulation *s, struct rv_error_info *err)
+{
+        const struct options *o = &s->settings->plan;
+        const struct plan layout = options_plan(o, false);
+        json_t *plan = report_plan_json(o);
+        int rc = trace_write(
+                &s->prediction.trace, o->trace,
+                &(struct trace_origin){.world = "simulated",
+                                       .layout = &layout,
+                                       .model = o->gpt.name,
+                                       .machine = s->settings->replay ? NULL : s->machine.platform.name,
+                                       .plan = plan},
+                err);
+        json_decref(plan);
+        return rc;
+}
+
 static int show(struct simulation *s, const char *command, struct rv_error_info *err)
 {
         const struct options *o = &s->settings->plan;
         const struct trace *trace = &s->prediction.trace;
-        const struct plan plan = options_plan(o, false);
-        int rc = o->trace ? trace_write(trace, o->trace, "simulated", &plan, err) : 0;
+        int rc = o->trace ? write_trace(s, err) : 0;
         if (rc) /* a replay that went another way has its trace written: it shows where */
                 return rc;
         if (s->settings->replay) {

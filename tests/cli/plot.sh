@@ -33,7 +33,7 @@ say() {
 
 pairs="predicted-1.json measured-1.json predicted-2.json measured-2.json predicted-3.json measured-3.json"
 
-echo "1..42"
+echo "1..54"
 "$plot" compare predicted-2.json measured-2.json | golden compare-pair.txt
 check "one pair is shown quantity by quantity"
 "$plot" compare $pairs --csv all.csv | golden compare-all.txt
@@ -151,10 +151,20 @@ check "compare refuses wrong input with a sentence"
         say plot timeline figures/a.png trace.json --batch 7
         say plot timeline figures/a.png trace.json --batch one
         say plot memory figures/a.png measured-1.json --batch 1
+        say plot timeline figures/a.png trace.json --from 1.5
+        say plot timeline figures/a.png trace.json --to -3ms
+        say plot timeline figures/a.png trace.json --from soon
+        say plot timeline figures/a.png trace.json --from 2ms --to 2ms
+        say plot timeline figures/a.png trace.json --from 10s
+        say plot timeline figures/a.png trace.json --ranks 0,7
+        say plot timeline figures/a.png trace.json --ranks first
+        say plot optimizer figures/a.png offload.json --to 3ms
         say plot loss figures/a.png wrong-columns.csv
         say plot loss figures/a.png wrong-number.csv
         say plot loss figures/a.png no-steps.csv
         say plot loss figures/a.png missing.csv
+        say plot loss figures/a.png measured-1.json loss.csv
+        say plot loss figures/a.png loss.csv predicted-1.json
         say plot loss loss.svg loss.csv loss.svg
         say plot optimizer figures/a.png measured-1.json
         say plot optimizer figures/a.png offload.json trace.json
@@ -232,6 +242,41 @@ check "a lane is busy from where the phase begins, and once where two operations
 draw timeline "stage 0, replica 1" offload.json &&
         has figures/timeline.svg ">device to host<" ">scalars<" ">fetch<" ">write back<" ">activations<"
 check "a timeline shows both memories' lanes"
+# A trace as it is written today says what it is of.
+plan='"model":"tiny","machine":"box","plan":{"schedule":"zero-bubble","virtual_stages":2,"zero":1,"recompute":"full","micro_batches":8,"micro_batch_size":2}'
+sed "1s/\"pp\":2/\"pp\":2,\"dp\":1,$plan/" trace.json >whole.json
+draw timeline "tiny: pp 2 × dp 1, zero-bubble, V 2, ZeRO-1, full recomputation, 8 micro-batches of 2" whole.json &&
+        has figures/timeline.svg "batch [0-9]*, simulated on box: [0-9.]* ms, bubble [0-9.]* %"
+check "a timeline's title says model, plan and machine, how long the batch is and its bubble"
+sed 's/\("kind":"backward".*\)}}/\1,"part":"input"}}/; s/\("kind":"forward".*\)}}/\1,"chunk":1}}/' trace.json >parts.json
+draw timeline "backward, inputs" parts.json && has figures/timeline.svg "chunks 0 to 1 from dark to light" && ! grep -q ">backward<" figures/timeline.svg
+check "parts of backwards have names of their own, and chunks shades"
+"$plot" plot timeline figures/timeline.svg trace.json --from 300us --to 1.2ms --ranks 1 &&
+        has figures/timeline.svg "; 1 of 2 ranks" ">stage 1, replica 0<" ">0.3 ms<" ">1.2 ms<" && ! grep -q "stage 0\|>0.2 ms<\|>1.3 ms<" figures/timeline.svg
+check "a timeline is cut to a time and to ranks"
+# 128 stages with 128 micro-batches each: nobody could tell 33,000 operations apart.
+awk 'BEGIN {
+        print "{\"otherData\":{\"ranvier\":\"0\",\"world\":\"simulated\",\"pp\":128,\"dp\":1},\"traceEvents\":["
+        for (rank = 0; rank < 128; rank++)
+                for (m = 0; m < 256; m++)
+                        printf "{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%d,\"dur\":9000,\"args\":{\"kind\":\"%s\",\"micro_batch\":%d,\"bucket\":-1,\"bytes\":0,\"batch\":0,\"issued\":0.0,\"order\":%d}}%s\n", rank,
+                                (rank + m) * 10000, m % 2 ? "backward" : "forward", int(m / 2), m, rank == 127 && m == 255 ? "" : ","
+        print "]}" }' >large.json
+draw timeline "32 of 128 ranks; height: share of each 34.* ms" large.json && has figures/timeline.svg ">stage 127, replica 0<" ">3 s<"
+check "a large timeline shows some ranks, and the share of the time"
+"$plot" plot timeline figures/timeline.svg large.json --from 1.2s --to 1.3s --ranks 3,4,5,6,100 &&
+        has figures/timeline.svg ">stage 100, replica 0<" ">10<" ">60<" && ! grep -q "share of each" figures/timeline.svg
+check "and its operations, with their micro-batches, in a part of it"
+draw phases ">bubble, messages, waits<" measured-2.json && ! grep -q ">shards together<" figures/phases.svg
+check "the legend of the phases has what occurs"
+"$plot" plot throughput figures/throughput.svg measured-1.json && ! grep -q "scaled perfectly" figures/throughput.svg
+check "and that of the throughput what is drawn"
+"$plot" plot predicted-measured figures/predicted-measured.svg predicted-1.json measured-1.json && has figures/predicted-measured.svg "interval of nine batches in ten"
+check "the interval of a prediction is drawn"
+sed '1s/{/{"capacity": {"device_bytes": 1000000},/' measured-1.json >limited.json
+sed '1s/{/{"capacity": {"device_bytes": 1000000000},/' measured-1.json >roomy.json
+draw memory ">what a device has<" limited.json && "$plot" plot memory figures/roomy.svg roomy.json && ! grep -q "what a device has" figures/roomy.svg
+check "so is what a device has of memory, unless the bars would vanish beside it"
 draw memory "263.69 KiB host" predicted-offload.json measured-1.json && grep -q ">buckets<" figures/memory.svg
 check "host memory is drawn beside device memory, a report without it too"
 "$plot" plot memory figures/memory.svg unknown-host.json && ! grep -q host figures/memory.svg
@@ -264,6 +309,15 @@ check "a sweep of one number of GPUs is drawn"
 { cut -d, -f4,19,1-3,5- sweep.csv | sed 's/$/\r/'; } >windows.csv
 draw sweep-memory "600.48 GiB in all" windows.csv
 check "a sweep's memory is drawn, the largest GPU's and that of all"
+{ sed '1s/$/,tp,virtual_stages,zero,schedule,cp,model,machine,batch_size,seq_len,device_memory_bytes/;2,$s/$/,2,1,1,1f1b,4,gpt-12b,summit,1536,512,17179869184/' sweep.csv; } >told.csv
+draw sweep-throughput "Throughput by number of GPUs: gpt-12b, batch 1,536 × 512 tokens, summit, 1f1b" told.csv &&
+        has figures/sweep-throughput.svg "24 × 2 × 2, b 2 r" "ZeRO-1, cp 4" "stages × replicas × shards"
+check "with all that makes a plan, and what the plans are of, where the file says so"
+draw sweep-memory ">what a GPU has<" told.csv && has figures/sweep-memory.svg "24 × 2 × 2, b 2 r" "ZeRO-1, cp 4" "gpt-12b"
+check "and what a GPU has of memory"
+sed '1s/{/{"first_validation_loss": 20.5,/' measured-1.json >begun.json
+"$plot" plot loss figures/loss.svg loss.csv begun.json && has figures/loss.svg "> *20<" && "$plot" plot loss figures/loss.svg loss.csv && ! grep -q "> *20<" figures/loss.svg
+check "the validation before training is drawn from the report"
 draw loss "loss, validation" loss.csv
 check "the loss is drawn as PNG and SVG"
 "$plot" compare predicted-1.json measured-1.json --plot figures/compare.svg >/dev/null && grep -q "1 configuration," figures/compare.svg

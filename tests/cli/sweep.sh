@@ -97,6 +97,7 @@ check table "and stands in the table, with what offloading gains"
 header=gpus,offload,pp,dp,micro_batch_size,recompute,offload_activations,batch_seconds,tokens_per_second
 header+=,percent_of_peak,device_peak_bytes,device_total_bytes,host_peak_bytes,training_days,pipeline_seconds
 header+=,allreduce_seconds,optimizer_seconds,bubble_fraction,best,tp,sequence_parallel,schedule,virtual_stages,p2p,zero,order,rank,paper_seconds
+header+=,ep,cp,offload_parameters,model,machine,batch_size,seq_len,device_memory_bytes
 [ "$(head -n 1 "$folder/all.csv")" = "$header" ]
 result "the CSV has the columns that the figures read"
 

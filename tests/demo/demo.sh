@@ -87,7 +87,7 @@ for type in png svg; do
         ranvier plot timeline "$out/timeline-real.$type" "$out/trace-real.json"
         ranvier plot timeline "$out/timeline-simulated.$type" "$out/trace-2x1-predicted.json"
         ranvier plot optimizer "$out/optimizer.$type" "$out/trace-offload.json"
-        ranvier plot loss "$out/loss.$type" "$out/loss.csv"
+        ranvier plot loss "$out/loss.$type" "$out/loss.csv" "$out/measured-2x1.json"
 done
 
 heading "6. All of it on one page"

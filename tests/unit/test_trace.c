@@ -67,8 +67,11 @@ static int tear_down(void **state)
 static void write_whole(const struct fixture *f)
 {
         struct rv_error_info err;
-        if (trace_write(&f->trace, f->path, "simulated", &layout, &err))
+        json_t *plan = json_pack("{s:s}", "schedule", "1f1b");
+        const struct trace_origin origin = {"simulated", &layout, "tiny \"one\"", "box", plan};
+        if (trace_write(&f->trace, f->path, &origin, &err))
                 fail_msg("%s", err.sentence);
+        json_decref(plan);
 }
 
 static void a_trace_comes_back_to_the_nanosecond(void **state)
@@ -82,6 +85,13 @@ static void a_trace_comes_back_to_the_nanosecond(void **state)
         assert_int_equal(back.count, RECORDS);
         assert_int_equal(back.layout.pp, PP);
         assert_string_equal(back.world, "simulated");
+        const char *model, *machine, *schedule;
+        assert_int_equal(json_unpack(back.about, "{s:s, s:s, s:{s:s}}", "model", &model, "machine", &machine,
+                                     "plan", "schedule", &schedule),
+                         0);
+        assert_string_equal(model, "tiny \"one\"");
+        assert_string_equal(machine, "box");
+        assert_string_equal(schedule, "1f1b");
         for (int64_t i = 0; i < back.count; i++) {
                 const struct trace_record *a = &f->trace.records[i], *b = &back.records[i];
                 assert_true(a->rank == b->rank && a->batch == b->batch && a->kind == b->kind &&
@@ -151,6 +161,108 @@ static void a_trace_is_what_chrome_reads(void **state)
         assert_int_equal(processes, RANKS);
         assert_int_equal(threads, RANKS * LANES);
         json_decref(json);
+}
+
+/* Adds a message of `micro_batch` that rank `from` begins to send at `start`, and that its neighbour on the
+ * lane has at `end`. */
+static void add_message(struct trace *trace, int from, enum op_kind kind, enum op_lane lane, int micro_batch,
+                        double start, double end)
+{
+        const bool forward = kind == OP_SEND_ACTIVATION;
+        struct trace_record sent = {.rank = from, .kind = kind, .of = kind, .lane = lane},
+                            received = {.rank = op_lane_peer(&layout, from, lane),
+                                        .kind = forward ? OP_RECEIVE_ACTIVATION : OP_RECEIVE_GRADIENT,
+                                        .lane = op_lane_opposite(lane)};
+        sent.micro_batch = received.micro_batch = micro_batch;
+        sent.order = received.order = (uint64_t)trace->count;
+        received.of = received.kind;
+        sent.start = start;
+        sent.end = received.end = end;
+        trace_add(trace, &received); /* posted before it is sent, at 0 */
+        trace_add(trace, &sent);
+}
+
+/* Returns how many arrows the file has; each must have both ends, the second one after the first, at the
+ * neighbour, and each end within an event of its lane, or no viewer shows it. */
+static int check_arrows(const struct fixture *f)
+{
+        static struct {
+                double ts;
+                json_int_t pid;
+        } begun[3 * TRACE_MAX_ARROWS];
+        memset(begun, 0, sizeof begun);
+        json_t *json = json_load_file(f->path, 0, NULL), *event;
+        int begins = 0, ends = 0;
+        size_t index;
+        json_array_foreach(json_object_get(json, "traceEvents"), index, event)
+        {
+                const char *phase = json_string_value(json_object_get(event, "ph"));
+                const json_int_t id = json_integer_value(json_object_get(event, "id")),
+                                 pid = json_integer_value(json_object_get(event, "pid")),
+                                 tid = json_integer_value(json_object_get(event, "tid"));
+                const double ts = json_number_value(json_object_get(event, "ts"));
+                if (strcmp(phase, "s") != 0 && strcmp(phase, "f") != 0)
+                        continue;
+                assert_in_range(id, 0, 3 * TRACE_MAX_ARROWS - 1);
+                if (*phase == 's') {
+                        assert_true(begun[id].ts == 0); /* an id is used once */
+                        begun[id].ts = ts;
+                        begun[id].pid = pid;
+                        begins++;
+                } else {
+                        assert_true(begun[id].ts > 0 && ts > begun[id].ts);
+                        assert_int_equal(pid, op_lane_peer(&layout, (int)begun[id].pid,
+                                                           op_lane_opposite((enum op_lane)tid)));
+                        begun[id].ts = INFINITY;
+                        ends++;
+                }
+                bool inside = false;
+                for (int64_t i = 0; i < f->trace.count && !inside; i++) {
+                        const struct trace_record *r = &f->trace.records[i];
+                        inside = r->rank == pid && (json_int_t)r->lane == tid &&
+                                 ts >= r->start * 1e6 - 1e-4 && ts < r->end * 1e6;
+                }
+                assert_true(inside);
+        }
+        assert_int_equal(begins, ends);
+        json_decref(json);
+        return ends;
+}
+
+static void an_arrow_goes_from_each_send_to_its_receive_and_forward_in_time(void **state)
+{
+        struct fixture *f = *state;
+        f->trace.count = 0;
+        for (int m = 0; m < 8; m++) {
+                add_message(&f->trace, 0, OP_SEND_ACTIVATION, LANE_SEND_NEXT, m, 1 + m, 2.5 + m);
+                add_message(&f->trace, plan_next_rank(&layout, 0), OP_SEND_GRADIENT, LANE_SEND_PREVIOUS, m,
+                            10 + m, 10.5 + m);
+        }
+        write_whole(f);
+        assert_int_equal(check_arrows(f), 16);
+        /* The clock of the receiver is behind: there the message came before it was sent. */
+        f->trace.records[0].end = 0.5;
+        write_whole(f);
+        assert_int_equal(check_arrows(f), 15);
+        /* A receive is missing: which send is whose is not known any more. */
+        f->trace.records[2] = f->trace.records[--f->trace.count];
+        write_whole(f);
+        assert_in_range(check_arrows(f), 7, 8);
+        struct rv_error_info err;
+        struct trace back;
+        assert_int_equal(trace_read(&back, f->path, &err), 0);
+        assert_int_equal(back.count, f->trace.count);
+        trace_free(&back);
+}
+
+static void a_trace_of_too_many_messages_has_no_arrows(void **state)
+{
+        struct fixture *f = *state;
+        f->trace.count = 0;
+        for (int m = 0; m <= TRACE_MAX_ARROWS; m++)
+                add_message(&f->trace, 0, OP_SEND_ACTIVATION, LANE_SEND_NEXT, m, 1 + m, 2 + m);
+        write_whole(f);
+        assert_int_equal(check_arrows(f), 0);
 }
 
 /* Where nothing is offloaded a viewer shows no empty counter of the host. */
@@ -318,7 +430,9 @@ static void a_trace_that_cannot_be_written_leaves_nothing(void **state)
 {
         struct fixture *f = *state;
         struct rv_error_info err = {0};
-        assert_int_not_equal(trace_write(&f->trace, "/no/such/folder/t.json", "real", &layout, &err), 0);
+        assert_int_not_equal(trace_write(&f->trace, "/no/such/folder/t.json",
+                                         &(struct trace_origin){.world = "real", .layout = &layout}, &err),
+                             0);
         assert_true(strstr(err.sentence, "/no/such/folder/t.json") != NULL);
 }
 
@@ -370,6 +484,10 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(a_trace_comes_back_to_the_nanosecond, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(a_trace_is_what_chrome_reads, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(
+                        an_arrow_goes_from_each_send_to_its_receive_and_forward_in_time, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_trace_of_too_many_messages_has_no_arrows, set_up,
+                                                tear_down),
                 cmocka_unit_test_setup_teardown(the_host_has_a_counter_only_if_something_is_offloaded, set_up,
                                                 tear_down),
                 cmocka_unit_test(operations_and_lanes_have_names_of_their_own),

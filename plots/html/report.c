@@ -224,7 +224,8 @@ static int draw(const char *out, const void *context, struct rv_error_info *err)
 
 static int draw_timeline(const char *out, const char *path, struct rv_error_info *err)
 {
-        return figures_timeline(out, path, -1, err);
+        const struct timeline_cut whole = {.batch = -1, .to = INFINITY};
+        return figures_timeline(out, path, &whole, err);
 }
 
 static void put_bytes(struct page *p, double bytes)

@@ -518,6 +518,24 @@ static void put_source(struct page *p, const char *what, const char *name, const
                 page_format(p, "%s %s%s%s. ", what, name, *name && *source ? ": " : "", source);
 }
 
+/* The command that made a file, up to the file's own name if its outputs stand last. */
+static void put_command(struct page *p, const char *path, const char *command)
+{
+        static const char option[] = " --report ";
+        char text[4096];
+        snprintf(text, sizeof text, "%s", command);
+        char *last = NULL;
+        for (char *at = text; (at = strstr(at, option)); at++)
+                last = at;
+        char *own = last ? last + strlen(option) : NULL;
+        const size_t length = strlen(path);
+        if (own && strncmp(own, path, length) == 0 &&
+            (!own[length] || strncmp(own + length, " --trace ", strlen(" --trace ")) == 0))
+                *last = 0;
+        if (*text)
+                page_command(p, text);
+}
+
 /* A file, what it rests on, and the command that made it. */
 static void put_basis(struct page *p, const char *path, const json_t *document)
 {
@@ -548,8 +566,7 @@ static void put_basis(struct page *p, const char *path, const json_t *document)
                 put_source(p, "Note:", json_string_value(note) ? json_string_value(note) : "", "");
         }
         fputs("</p>\n", p->out);
-        if (*text_of(document, "command"))
-                page_command(p, text_of(document, "command"));
+        put_command(p, path, text_of(document, "command"));
         if (*text_of(document, "again"))
                 page_command(p, text_of(document, "again"));
 }

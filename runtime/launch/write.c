@@ -335,6 +335,10 @@ static int write_tool(struct launch_output *out, const struct launch_tool *tool,
         if (rc == 0 && notes)
                 fprintf(notes, "launch     %s: %s%s%s\n", tool->title, path,
                         out->left[0] ? "; the training script says" : "", out->left);
+        if (rc == 0 && notes && !out->options->like && tool != &launch_ranvier)
+                fprintf(notes,
+                        "           its time is that of ranvier's own kernels; --like %s predicts %s's\n",
+                        tool->name, tool->title);
         forget(out);
         return rc;
 }

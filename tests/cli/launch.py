@@ -447,6 +447,15 @@ def check_slurm(tap, folder):
 # ---- the document ----
 
 
+def check_kernels(tap, folder):
+    """Whose kernels the time is of, where a script is of one tool and the prediction of another."""
+    plan = ["simulate", "llama3-8b", "--machine", "8xh100", "--dp", "8", "--zero", "1", "--micro-batch-size", "1", "--batch-size", "64", "--recompute", "layer"]
+    for tool, file, like, told in (("megatron", "a.sh", (), True), ("megatron", "b.sh", ("--like", "megatron"), False), ("ranvier", "c.sh", (), False)):
+        status, said, err = ranvier.run([*plan, *like, "--launch", f"{tool}={file}"], folder=folder)
+        tap.ok(status == 0 and (f"ranvier's own kernels; --like {tool} predicts" in said) == told,
+               f"{tool} {' '.join(like)}: {'it is told' if told else 'nothing is told'} whose kernels the time is of", said + err)
+
+
 def lists():
     """The lists of docs/launch.md, of the rows of the tools' tables."""
     text = ""
@@ -487,7 +496,7 @@ def check_document(tap):
 def main():
     tap = ranvier.Tap()
     check_document(tap)
-    for check in (check_bash, check_kinds, check_tools, check_slurm):
+    for check in (check_bash, check_kinds, check_tools, check_slurm, check_kernels):
         with tempfile.TemporaryDirectory() as folder:
             check(tap, folder)
     with tempfile.TemporaryDirectory() as folder:

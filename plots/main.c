@@ -281,7 +281,7 @@ static const struct argp plot_argp = {
                "  ranvier plot memory memory.png predicted.json measured.json\n"
                "  ranvier plot phases phases.png without.json with.json\n"
                "  ranvier plot timeline batch.svg trace.json --batch 3\n"
-               "  ranvier plot timeline begin.png trace.json --to 250ms --ranks 0,1,2\n"
+               "  ranvier plot timeline begin.png trace.json --to 250ms --ranks 0\n"
                "  ranvier plot optimizer optimizer.png trace.json --batch 3 --rank 0\n"
                "  ranvier plot loss loss.svg loss.csv measured.json\n"
                "  ranvier plot sweep-throughput sweep.png sweep.csv\n"
@@ -496,7 +496,7 @@ static struct argp_option report_options_list[SETTINGS + 1];
 static const struct argp report_argp = {
         .options = report_options_list,
         .parser = report_parser,
-        .args_doc = "OUT.html|FOLDER FILE...",
+        .args_doc = "OUT FILE...",
         .doc = "Makes one page of HTML, which needs no network and no other file, of reports (--report of "
                "plan, "
                "simulate and train), tables (--csv of sweep, compare, validate and price) and traces "
@@ -505,7 +505,8 @@ static const struct argp report_argp = {
                "assumptions, "
                "sources and commands. A prediction and a training of the same model and plan are set beside "
                "each "
-               "other. Of a FOLDER, which is made if it is missing, the page is report.html.\vExamples:\n"
+               "other. OUT is the page, whose name ends in .html, or a folder, which is made if it is "
+               "missing: its page is report.html.\vExamples:\n"
                "  ranvier report report.html plan.json\n"
                "  ranvier report out/ predicted-*.json measured-*.json sweep.csv trace.json\n"};
 

@@ -62,14 +62,11 @@ static int put_installed(struct page *p, const char *suffix, struct rv_error_inf
 int page_begin(struct page *p, const char *path, const char *title, const char *subtitle,
                struct rv_error_info *err)
 {
-        const char *temporary = getenv("TMPDIR");
         *p = (struct page){.out = NULL};
-        snprintf(p->folder, sizeof p->folder, "%.40s/ranvier-XXXXXX",
-                 temporary && *temporary ? temporary : "/tmp");
-        if (!mkdtemp(p->folder))
-                return rv_fail(err, RV_ESYSTEM, "%s: no folder for figures can be made: %s", p->folder,
-                               strerror(errno));
-        int rc = file_writer_open(&p->writer, path, err);
+        int rc = file_make_temporary_folder(p->folder, sizeof p->folder, err);
+        if (rc)
+                return rc;
+        rc = file_writer_open(&p->writer, path, err);
         if (rc) {
                 rmdir(p->folder);
                 return rc;
@@ -231,7 +228,7 @@ static void put_base64(FILE *out, const unsigned char *bytes, size_t count)
 static unsigned char *draw(const struct page *p, const char *name, size_t *size, page_draw *figure,
                            const void *context, struct rv_error_info *err)
 {
-        char path[96];
+        char path[1100];
         unsigned char *bytes = NULL;
         snprintf(path, sizeof path, "%s/%s", p->folder, name);
         if (figure(path, context, err))

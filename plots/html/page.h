@@ -8,9 +8,9 @@
 
 struct page {
         struct file_writer writer;
-        FILE *out;       /* of the writer */
-        char folder[64]; /* where figures are drawn, one after the other */
-        int rows;        /* of the table that is open */
+        FILE *out;         /* of the writer */
+        char folder[1024]; /* where figures are drawn, one after the other */
+        int rows;          /* of the table that is open */
 };
 
 /* Opens the page that will be written to `path`, up to its title. Returns 0, or a negative rv_error with a

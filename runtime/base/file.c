@@ -390,21 +390,36 @@ void file_writer_abandon(struct file_writer *writer)
         writer->temporary[0] = '\0';
 }
 
-FILE *file_open_temporary(char *path, size_t path_size, struct rv_error_info *err)
+/* The folder that TMPDIR names. */
+static const char *temporary_folder(void)
 {
         const char *folder = getenv("TMPDIR");
-        if (!folder || !*folder)
-                folder = "/tmp";
-        int length = snprintf(path, path_size, "%s/ranvier-XXXXXX", folder);
-        int descriptor = -1;
-        if (length < 0 || (size_t)length >= path_size)
-                errno = ENAMETOOLONG;
-        else
-                descriptor = mkstemp(path);
+        return folder && *folder ? folder : "/tmp";
+}
+
+/* A name for mkstemp or mkdtemp. If it is too long, errno says so. */
+static bool temporary_name(char *path, size_t path_size)
+{
+        const int length = snprintf(path, path_size, "%s/ranvier-XXXXXX", temporary_folder());
+        errno = ENAMETOOLONG;
+        return length >= 0 && (size_t)length < path_size;
+}
+
+int file_make_temporary_folder(char *path, size_t path_size, struct rv_error_info *err)
+{
+        return temporary_name(path, path_size) && mkdtemp(path)
+                       ? 0
+                       : rv_fail(err, RV_ESYSTEM, "no temporary folder in %s: %s", temporary_folder(),
+                                 strerror(errno));
+}
+
+FILE *file_open_temporary(char *path, size_t path_size, struct rv_error_info *err)
+{
+        const int descriptor = temporary_name(path, path_size) ? mkstemp(path) : -1;
         FILE *stream = descriptor >= 0 ? fdopen(descriptor, "w+") : NULL;
         if (stream)
                 return stream;
-        rv_fail(err, RV_ESYSTEM, "no temporary file in %s: %s", folder, strerror(errno));
+        rv_fail(err, RV_ESYSTEM, "no temporary file in %s: %s", temporary_folder(), strerror(errno));
         if (descriptor >= 0) {
                 close(descriptor);
                 unlink(path);

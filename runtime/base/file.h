@@ -107,6 +107,11 @@ void file_writer_abandon(struct file_writer *writer);
  * RV_ESYSTEM on failure. */
 FILE *file_open_temporary(char *path, size_t path_size, struct rv_error_info *err);
 
+/* Makes a new, empty folder for files that are needed for a while only, in the folder that TMPDIR names or
+ * else in /tmp, accessible to its owner alone. Writes its name to `path`; the caller removes the folder.
+ * Returns 0, or RV_ESYSTEM. */
+int file_make_temporary_folder(char *path, size_t path_size, struct rv_error_info *err);
+
 /* ---- checks before the work ---- */
 
 /* Returns whether writing a file at `path` would replace the one at `other`: both are the same name in the

@@ -22,17 +22,11 @@ int html_check(const char *path, struct rv_error_info *err)
 
 int html_begin(struct html *h, const char *path, struct rv_error_info *err)
 {
-        const char *temporary = getenv("TMPDIR");
         *h = (struct html){.path = path};
-        if (!path)
-                return 0;
-        snprintf(h->folder, sizeof h->folder, "%.40s/ranvier-XXXXXX",
-                 temporary && *temporary ? temporary : "/tmp");
-        if (mkdtemp(h->folder))
-                return 0;
-        h->path = NULL;
-        return rv_fail(err, RV_ESYSTEM, "%s: no folder for a page's files can be made: %s", h->folder,
-                       strerror(errno));
+        const int rc = path ? file_make_temporary_folder(h->folder, sizeof h->folder, err) : 0;
+        if (rc)
+                h->path = NULL;
+        return rc;
 }
 
 const char *html_file(struct html *h, const char *name)

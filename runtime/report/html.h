@@ -12,8 +12,8 @@ enum { HTML_FILES = 8, HTML_RANKS = 16 }; /* ranks up to which a page has a time
 
 struct html {
         const char *path;
-        char folder[64];
-        char files[HTML_FILES][1024]; /* what the page is made of */
+        char folder[1024];
+        char files[HTML_FILES][1100]; /* what the page is made of */
         int count;
 };
 

@@ -78,7 +78,7 @@ def look(folder, page):
                    "document.body.textContent = 'ANSWER' + JSON.stringify(answer) + 'END'; });</script></body>")
     done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,2000", "--virtual-time-budget=20000",
                            "--enable-logging=stderr", "--dump-dom", "file://" + harness], capture_output=True, text=True, timeout=600,
-                          env=dict(os.environ, HOME=folder))
+                          env=dict(os.environ, HOME=folder, TMPDIR="/tmp"))  # a socket there has a short name
     found = re.search(r"ANSWER(.*)END", done.stdout, re.S)
     answer = json.loads(html.unescape(found.group(1))) if found else None
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -234,6 +234,11 @@ static void put_bytes(struct page *p, double bytes)
         page_number(p, bytes, number_bytes(text, bytes));
 }
 
+static int ranks_of(const struct run *run)
+{
+        return run->pp * run->dp * run->tp * run->context_ranks;
+}
+
 static void put_run(struct page *p, const struct run *run)
 {
         const struct figures *f = &run->figures;
@@ -246,8 +251,7 @@ static void put_run(struct page *p, const struct run *run)
         page_cell(p, base_name(run->path));
         page_cell(p, run->simulated ? "predicted" : "measured");
         page_cell(p, run->gpt.name);
-        const double ranks = (double)run->pp * run->dp * run->tp * run->context_ranks;
-        page_number(p, ranks, number_count(text, ranks));
+        page_number(p, ranks_of(run), number_count(text, ranks_of(run)));
         page_cell(p, grid);
         page_cell(p, run->how);
         page_number(p, run->micro_batch_size, number_count(text, run->micro_batch_size));
@@ -324,14 +328,43 @@ static int put_pair_figure(struct page *p, const struct inputs *in, struct rv_er
         return rc;
 }
 
-static bool has_several_sizes(const struct inputs *in)
+/* The figures of one model's runs; of several models one would not be seen beside the other. */
+static int put_figures(struct page *p, const struct run *runs, int count, struct rv_error_info *err)
 {
-        for (int i = 1; i < in->runs; i++) {
-                const struct run *a = &in->run[0], *b = &in->run[i];
-                if (a->pp * a->dp * a->tp * a->context_ranks != b->pp * b->dp * b->tp * b->context_ranks)
-                        return true;
+        struct drawing d = {.runs = runs, .count = count, .of_runs = figures_phases};
+        bool several_sizes = false;
+        for (int i = 1; i < count; i++)
+                several_sizes |= ranks_of(&runs[i]) != ranks_of(&runs[0]);
+        page_heading(p, runs->gpt.name);
+        int rc = page_figure(p, "The time of a batch by phase.", false, draw, &d, err);
+        d.of_runs = figures_memory;
+        if (rc == 0)
+                rc = page_figure(p, "The memory of the rank with most of it, by category.", false, draw, &d,
+                                 err);
+        d.of_runs = figures_throughput;
+        if (rc == 0 && several_sizes)
+                rc = page_figure(p, "Tokens a second and percent of peak by number of GPUs.", false, draw, &d,
+                                 err);
+        return rc;
+}
+
+static int put_models(struct page *p, const struct inputs *in, struct rv_error_info *err)
+{
+        struct run *own = calloc((size_t)in->runs, sizeof *own);
+        int rc = own ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for %d reports", in->runs);
+        for (int i = 0; rc == 0 && i < in->runs; i++) {
+                int count = 0;
+                bool seen = false;
+                for (int j = 0; j < in->runs; j++)
+                        if (strcmp(in->run[j].gpt.name, in->run[i].gpt.name) == 0) {
+                                seen |= j < i;
+                                own[count++] = in->run[j];
+                        }
+                if (!seen)
+                        rc = put_figures(p, own, count, err);
         }
-        return false;
+        free(own);
+        return rc;
 }
 
 static int put_runs(struct page *p, const struct inputs *in, struct rv_error_info *err)
@@ -344,7 +377,6 @@ static int put_runs(struct page *p, const struct inputs *in, struct rv_error_inf
                                               "Tokens/s",       "Of peak",
                                               "Bubble",         "Device memory",
                                               "Host memory",    NULL};
-        struct drawing d = {.runs = in->run, .count = in->runs, .of_runs = figures_phases};
         if (in->runs == 0)
                 return 0;
         page_section(p, "Plans and what they take",
@@ -353,15 +385,7 @@ static int put_runs(struct page *p, const struct inputs *in, struct rv_error_inf
         for (int i = 0; i < in->runs; i++)
                 put_run(p, &in->run[i]);
         page_table_end(p);
-        int rc = page_figure(p, "The time of a batch by phase.", false, draw, &d, err);
-        d.of_runs = figures_memory;
-        if (rc == 0)
-                rc = page_figure(p, "The memory of the rank with most of it, by category.", false, draw, &d,
-                                 err);
-        d.of_runs = figures_throughput;
-        if (rc == 0 && has_several_sizes(in))
-                rc = page_figure(p, "Tokens a second and percent of peak by number of GPUs.", false, draw, &d,
-                                 err);
+        const int rc = put_models(p, in, err);
         return rc ? rc : put_pair_figure(p, in, err);
 }
 

@@ -513,8 +513,7 @@ static const struct argp report_argp = {
 /* The name of the page: of a folder report.html in it. */
 static int name_page(const char *out, char *path, size_t size, struct rv_error_info *err)
 {
-        const char *end = strrchr(out, '.');
-        const bool page = end && strcmp(end, ".html") == 0;
+        const bool page = html_check(out, NULL) == 0;
         struct stat info;
         const int length = snprintf(path, size, page ? "%s" : "%s/report.html", out);
         if (length < 0 || (size_t)length >= size)

@@ -1,6 +1,7 @@
 #include "plots/sweep.h"
 
 #include "models/gpt.h"
+#include "runtime/base/csv.h"
 #include "runtime/base/number.h"
 
 #include <errno.h>
@@ -97,10 +98,7 @@ static int split(struct row *row, char *text, struct rv_error_info *err)
 static int find_columns(struct row *row, struct rv_error_info *err)
 {
         for (int c = 0; c < COLUMNS; c++) {
-                row->place[c] = -1;
-                for (int i = 0; i < row->count; i++)
-                        if (strcmp(row->fields[i], column_names[c]) == 0)
-                                row->place[c] = i;
+                row->place[c] = csv_find(row->fields, row->count, column_names[c]);
                 if (c < FIRST_OPTIONAL && row->place[c] < 0)
                         return rv_fail(err, RV_EINPUT,
                                        "%s:%d: has no column '%s'; the CSV of ranvier sweep was expected",

@@ -20,10 +20,7 @@ static int find_columns(char *const *cells, int count, int at[COLUMNS], const ch
                         struct rv_error_info *err)
 {
         for (int c = 0; c < COLUMNS; c++) {
-                at[c] = -1;
-                for (int i = 0; i < count; i++)
-                        if (strcmp(cells[i], names[c]) == 0)
-                                at[c] = i;
+                at[c] = csv_find(cells, count, names[c]);
                 if (at[c] < 0)
                         return rv_fail(err, RV_EINPUT,
                                        "%s:1: the column %s is missing; is it a CSV of ranvier validate?",

@@ -31,14 +31,19 @@ void page_text(struct page *p, const char *text)
                 }
 }
 
-void page_format(struct page *p, const char *format, ...)
+static void put_format(struct page *p, const char *format, va_list arguments)
 {
         char text[2048];
+        vsnprintf(text, sizeof text, format, arguments);
+        page_text(p, text);
+}
+
+void page_format(struct page *p, const char *format, ...)
+{
         va_list arguments;
         va_start(arguments, format);
-        vsnprintf(text, sizeof text, format, arguments);
+        put_format(p, format, arguments);
         va_end(arguments);
-        page_text(p, text);
 }
 
 /* Copies a file that comes with the program into the page. */
@@ -123,13 +128,16 @@ void page_section(struct page *p, const char *heading, const char *lead)
         page_text(p, heading);
         fputs("</h2>\n", p->out);
         if (lead)
-                page_paragraph(p, lead);
+                page_paragraph(p, "%s", lead);
 }
 
-void page_paragraph(struct page *p, const char *text)
+void page_paragraph(struct page *p, const char *format, ...)
 {
+        va_list arguments;
         fputs("<p>", p->out);
-        page_text(p, text);
+        va_start(arguments, format);
+        put_format(p, format, arguments);
+        va_end(arguments);
         fputs("</p>\n", p->out);
 }
 

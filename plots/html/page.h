@@ -22,12 +22,13 @@ int page_begin(struct page *, const char *path, const char *title, const char *s
 int page_end(struct page *, struct rv_error_info *err);
 void page_abandon(struct page *);
 
-/* Write a text, escaped; a formatted text; a heading with a line below it (NULL: none). */
+/* Write a text, escaped; a formatted text; a heading with a line below it (NULL: none); a formatted text as a
+ * paragraph. */
 void page_text(struct page *, const char *text);
 void page_format(struct page *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void page_section(struct page *, const char *heading, const char *lead);
 void page_heading(struct page *, const char *heading);
-void page_paragraph(struct page *, const char *text);
+void page_paragraph(struct page *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void page_command(struct page *, const char *command);
 
 /* Figures that matter most, in cards: page_cards, then one page_card each, then page_cards_end. `note` may be

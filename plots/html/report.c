@@ -150,8 +150,8 @@ static void put_second(struct page *p, const json_t *plan)
         size_t i;
         if (json_is_object(enough)) {
                 page_heading(p, "In the days that it may take");
-                page_format(p, "%.0f GPUs would do, on paper in %.1f days, with", number_of(enough, "gpus"),
-                            number_of(enough, "days"));
+                page_paragraph(p, "%.0f GPUs would do, on paper in %.1f days, with",
+                               number_of(enough, "gpus"), number_of(enough, "days"));
                 page_command(p, text_of(enough, "flags"));
         }
         if (!json_is_object(second))
@@ -194,15 +194,13 @@ static void put_plan(struct page *p, const json_t *plan)
         put_second(p, plan);
         put_changes(p, plan);
         page_heading(p, "How it was found");
-        fputs("<p>", p->out);
-        page_format(p, "%s plans were weighed in %s, %s of them fit, and the best %.0f were simulated%s.",
-                    number_count(a, number_of(search, "weighed")),
-                    number_seconds(b, number_of(search, "seconds")),
-                    number_count(c, number_of(search, "fit")), number_of(search, "simulated"),
-                    json_is_true(json_object_get(search, "stopped"))
-                            ? "; the search was stopped before its end"
-                            : "");
-        fputs("</p>\n", p->out);
+        page_paragraph(p, "%s plans were weighed in %s, %s of them fit, and the best %.0f were simulated%s.",
+                       number_count(a, number_of(search, "weighed")),
+                       number_seconds(b, number_of(search, "seconds")),
+                       number_count(c, number_of(search, "fit")), number_of(search, "simulated"),
+                       json_is_true(json_object_get(search, "stopped"))
+                               ? "; the search was stopped before its end"
+                               : "");
 }
 
 /* ---- runs ---- */
@@ -449,7 +447,7 @@ static int put_rows(struct page *p, struct file_lines *lines, struct rv_error_in
                 return rc;
         page_table_end(p);
         if (rows > LONGEST_TABLE)
-                page_format(p, "Only the first %d of %d rows are shown.", LONGEST_TABLE, rows);
+                page_paragraph(p, "Only the first %d of %d rows are shown.", LONGEST_TABLE, rows);
         return 0;
 }
 
@@ -463,12 +461,8 @@ static bool is_of(const char *path, const char *const *columns)
         if (lines.stream && file_next_line(&lines, &why) > 0) {
                 const int count = csv_split(lines.line, cells, CELLS);
                 all = true;
-                for (; *columns; columns++) {
-                        bool found = false;
-                        for (int i = 0; i < count; i++)
-                                found |= strcmp(cells[i], *columns) == 0;
-                        all &= found;
-                }
+                for (; *columns; columns++)
+                        all &= csv_find(cells, count, *columns) >= 0;
         }
         if (lines.stream)
                 fclose(lines.stream);
@@ -493,9 +487,7 @@ static int put_validation(struct page *p, const char *path, struct rv_error_info
         struct validation_run *runs = validation_read(path, &count, err);
         if (!runs)
                 return (int)err->code;
-        fputs("<p>", p->out);
-        page_format(p, "%s. An error is predicted / measured - 1.", validation_summary(runs, count, text));
-        fputs("</p>\n", p->out);
+        page_paragraph(p, "%s. An error is predicted / measured - 1.", validation_summary(runs, count, text));
         free(runs);
         return page_figure(p, "Seconds a batch, predicted over measured, with a band of 10 %.", false, draw,
                            &d, err);
@@ -507,14 +499,13 @@ static int put_table(struct page *p, const char *path, struct rv_error_info *err
                                  *const validation[] = {"fitted", "predicted", "error", "batch_seconds",
                                                         NULL};
         struct file_lines lines = {.path = path};
+        const bool plans = is_of(path, sweep), runs = !plans && is_of(path, validation);
         page_section(p,
-                     is_of(path, sweep)        ? "Plans that were simulated"
-                     : is_of(path, validation) ? "Predictions against measured runs"
-                                               : base_name(path),
+                     plans  ? "Plans that were simulated"
+                     : runs ? "Predictions against measured runs"
+                            : base_name(path),
                      NULL);
-        int rc = is_of(path, sweep)        ? put_sweep(p, path, err)
-                 : is_of(path, validation) ? put_validation(p, path, err)
-                                           : 0;
+        int rc = plans ? put_sweep(p, path, err) : runs ? put_validation(p, path, err) : 0;
         if (rc)
                 return rc;
         lines.stream = fopen(path, "rb");
@@ -606,9 +597,7 @@ static void put_trust(struct page *p, const struct inputs *in, const char *comma
         for (int i = 0; i < in->runs; i++)
                 put_basis(p, in->run[i].path, in->run[i].document);
         page_heading(p, "This page");
-        fputs("<p>", p->out);
-        page_format(p, "Made by ranvier %s%s", RANVIER_VERSION, command ? " with" : ".");
-        fputs("</p>\n", p->out);
+        page_paragraph(p, "Made by ranvier %s%s", RANVIER_VERSION, command ? " with" : ".");
         if (command)
                 page_command(p, command);
 }

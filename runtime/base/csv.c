@@ -38,6 +38,14 @@ int csv_split(char *line, char **cells, int max)
         return count;
 }
 
+int csv_find(char *const *cells, int count, const char *name)
+{
+        for (int i = 0; i < count; i++)
+                if (strcmp(cells[i], name) == 0)
+                        return i;
+        return -1;
+}
+
 static json_t *cell_json(const char *text)
 {
         char *end;
@@ -73,8 +81,7 @@ static int read_rows(struct file_lines *lines, json_t *rows, struct rv_error_inf
         return rc;
 }
 
-int csv_print_json(int (*write)(const void *context, const char *path, struct rv_error_info *err),
-                   const void *context, struct rv_error_info *err)
+int csv_print_json(csv_write *write, const void *context, struct rv_error_info *err)
 {
         char path[1024];
         struct file_lines lines = {.path = path};

@@ -9,9 +9,12 @@
  * more than `max`. */
 int csv_split(char *line, char **cells, int max);
 
+/* Returns which of the cells is `name`, from 0; -1 if none is. */
+int csv_find(char *const *cells, int count, const char *name);
+
 /* Prints as JSON (--json) the table that write() writes to a path: an array of objects, whose keys are the
  * names in the first line; numbers are numbers, and empty cells null. Returns 0, or a negative rv_error. */
-int csv_print_json(int (*write)(const void *context, const char *path, struct rv_error_info *err),
-                   const void *context, struct rv_error_info *err);
+typedef int csv_write(const void *context, const char *path, struct rv_error_info *err);
+int csv_print_json(csv_write *write, const void *context, struct rv_error_info *err);
 
 #endif

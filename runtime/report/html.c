@@ -121,3 +121,14 @@ int html_end(struct html *h, const char *command, int rc, struct rv_error_info *
         h->path = NULL;
         return rc;
 }
+
+int html_table(const char *path, const char *command, const char *name, csv_write *write, const void *context,
+               struct rv_error_info *err)
+{
+        struct html page;
+        int rc = html_begin(&page, path, err);
+        const char *part = rc == 0 ? html_file(&page, name) : NULL;
+        if (part)
+                rc = write(context, part, err);
+        return html_end(&page, command, rc, err);
+}

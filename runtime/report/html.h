@@ -4,7 +4,7 @@
 #ifndef RANVIER_RUNTIME_REPORT_HTML_H
 #define RANVIER_RUNTIME_REPORT_HTML_H
 
-#include "runtime/base/error.h"
+#include "runtime/base/csv.h"
 
 #include <stdbool.h>
 
@@ -39,5 +39,10 @@ int html_simulate(struct html *, const char *line, const char *name, bool traced
 /* Makes the page if `rc` is 0, and removes the files. `command`: what made it. Returns `rc`, or RV_ESYSTEM if
  * the page could not be made; then `ranvier report` has said why. */
 int html_end(struct html *, const char *command, int rc, struct rv_error_info *err);
+
+/* Makes the page at `path` (NULL: none is wanted) of one table, which write() writes. `name`: what the page
+ * calls it. Returns 0, or a negative rv_error with a sentence. */
+int html_table(const char *path, const char *command, const char *name, csv_write *write, const void *context,
+               struct rv_error_info *err);
 
 #endif

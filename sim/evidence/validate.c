@@ -159,16 +159,6 @@ static int write_csv(const void *context, const char *path, struct rv_error_info
         return verdict_write_csv(context, path, err);
 }
 
-static int make_page(const struct validation *v, struct rv_error_info *err)
-{
-        struct html page;
-        int rc = html_begin(&page, v->settings->html, err);
-        const char *part = rc == 0 ? html_file(&page, "runs.csv") : NULL;
-        if (part)
-                rc = verdict_write_csv(&v->measured, part, err);
-        return html_end(&page, v->settings->command, rc, err);
-}
-
 static int show(const struct validation *v, struct rv_error_info *err)
 {
         const struct settings *s = v->settings;
@@ -180,7 +170,7 @@ static int show(const struct validation *v, struct rv_error_info *err)
         if (rc == 0 && s->csv)
                 rc = verdict_write_csv(&v->measured, s->csv, err);
         if (rc == 0)
-                rc = make_page(v, err);
+                rc = html_table(s->html, s->command, "runs.csv", write_csv, &v->measured, err);
         return rc ? rc : check_outcomes(&v->measured, err);
 }
 

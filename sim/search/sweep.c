@@ -240,16 +240,6 @@ static int write_csv(const void *context, const char *path, struct rv_error_info
         return results_write_csv(context, path, err);
 }
 
-static int make_page(const struct results *results, const struct settings *s, struct rv_error_info *err)
-{
-        struct html page;
-        int rc = html_begin(&page, s->html, err);
-        const char *part = rc == 0 ? html_file(&page, "plans.csv") : NULL;
-        if (part)
-                rc = results_write_csv(results, part, err);
-        return html_end(&page, s->command, rc, err);
-}
-
 /* A failed simulation does not keep what the others found from being shown; but the command has failed. */
 static int show(const struct sweep *s, struct rv_error_info *err)
 {
@@ -267,7 +257,7 @@ static int show(const struct sweep *s, struct rv_error_info *err)
         if (rc == 0 && given->plot && any)
                 rc = plot(&results, given, err);
         if (rc == 0 && any)
-                rc = make_page(&results, given, err);
+                rc = html_table(given->html, given->command, "plans.csv", write_csv, &results, err);
         if (rc == 0 && failures)
                 rc = rv_fail(err, RV_ESYSTEM, "%d of %d simulations failed", failures, s->jobs.count);
         return rc;

@@ -40,6 +40,7 @@ models   := $(wildcard models/*.c models/*/*.c)
 core     := $(wildcard runtime/sched/*.c runtime/sched/policies/*.c)
 engine   := $(wildcard runtime/plan/*.c runtime/engine/*.c runtime/report/*.c)
 launch   := $(wildcard runtime/launch/*.c)
+kineto   := $(wildcard runtime/kineto/*.c)
 device   := $(wildcard runtime/device/*.c runtime/device/cpu/*.c)
 net      := $(wildcard runtime/net/*.c)
 nn       := $(wildcard runtime/nn/*.c runtime/optim/*.c runtime/data/*.c runtime/checkpoint/*.c)
@@ -53,7 +54,7 @@ paper    := $(filter-out tests/paper/plans.c,$(wildcard tests/paper/*.c))
 # make prints a short line a file; make V=1 all that it runs.
 say      = $(if $(V),,@printf '  %-6s%s\n' $(1) $(2);)
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cpp,$(BUILD)/obj/%.o,$(1)))
-ROOMS    := base models core engine launch device net nn real sim profile fit calibrate plot paper
+ROOMS    := base models core engine launch kineto device net nn real sim profile fit calibrate plot paper
 lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
 
 include runtime/device/cpu/variants.mk
@@ -100,10 +101,10 @@ $(BUILD)/bin/ranvier-sample: $(call obj,runtime/real/sample.c) $(call lib,real n
 $(BUILD)/bin/ranvier-sim: $(call obj,sim/main.c) $(call lib,sim launch engine core profile models base)
 	$(LINK) $(SIMGRID_LIBS) $(LAUNCH_LIBS) -ljansson -lm
 $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
-                $(call lib,calibrate fit profile nn net device engine core models base)
+                $(call lib,calibrate fit profile nn net device kineto engine core models base)
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lz -lm
-$(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot engine core models base)
-	$(LINK) -ljansson -lm
+$(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot kineto engine core models base)
+	$(LINK) -ljansson -lz -lm
 $(BUILD)/bin/ranvier-doctor: $(call obj,$(wildcard runtime/doctor/*.c)) $(call lib,models base)
 	$(LINK) -ljansson -ldl -lm
 -include $(shell find $(BUILD) -path '$(BUILD)/obj*' -name '*.d' 2>/dev/null)

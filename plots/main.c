@@ -6,8 +6,10 @@
 #include "plots/figure.h"
 #include "plots/figures.h"
 #include "plots/html/report.h"
+#include "plots/profiled.h"
 
 #include "runtime/base/file.h"
+#include "runtime/kineto/kineto.h"
 #include "runtime/plan/options.h"
 #include "runtime/report/html.h"
 
@@ -56,8 +58,9 @@ static int check_outputs(const struct file_use *outputs, int count, const struct
 
 struct compare_options {
         struct words reports;
-        const char *plot, *csv, *html, *command;
+        const char *plot, *csv, *html, *merge, *command;
         bool json;
+        int64_t rank;                                 /* -1: not given */
         double max_median_percent, max_worst_percent; /* negative: not asked for */
 };
 
@@ -82,6 +85,10 @@ static const struct setting compare_rows[] = {
          .help = "Write every figure of every pair, for programs"},
         {SETTING_PATH, "html", .argument = "FILE.html", AT(compare_options, html),
          .help = "Write one page of HTML, too (ranvier report)"},
+        {SETTING_WHOLE, "rank", .argument = "R", AT(compare_options, rank), .min = 0, .max = 1 << 20,
+         .help = "With a profiler's trace: which rank's GPU it is of (default: 0)"},
+        {SETTING_PATH, "merge", .argument = "FILE", AT(compare_options, merge),
+         .help = "With a profiler's trace: write it and the timeline as one trace, for Perfetto"},
         {SETTING_OWN, "max-median-error", .argument = "X", AT(compare_options, max_median_percent),
          .parse = parse_percent,
          .help = "End with status 1 if the median absolute error of the time per batch is above X percent"},
@@ -105,12 +112,16 @@ static const struct argp compare_argp = {
         .parser = compare_parser,
         .args_doc = "PREDICTED MEASURED [PREDICTED MEASURED...]",
         .doc = "Sets predictions (ranvier simulate --report) beside measurements (ranvier train --report) of "
-               "the same "
-               "model and plan. One pair is shown quantity by quantity, several as one row each with the "
-               "median and "
-               "the worst error.\vExamples:\n"
+               "the "
+               "same model and plan. One pair is shown quantity by quantity, several as one row each with "
+               "the "
+               "median and the worst error.\n\n"
+               "A timeline (ranvier simulate --trace) is set beside a trace of PyTorch's profiler: where the "
+               "time "
+               "of a step goes, by phase and by kind of work.\vExamples:\n"
                "  ranvier compare predicted.json measured.json\n"
-               "  ranvier compare p1.json m1.json p2.json m2.json --plot errors.png\n"};
+               "  ranvier compare p1.json m1.json p2.json m2.json --plot errors.png\n"
+               "  ranvier compare timeline.json trace.json.gz --merge both.json\n"};
 
 static int check_limit(const char *which, double percent, double max)
 {
@@ -160,10 +171,61 @@ static int compare_runs(const struct compare_options *o, const struct run *runs,
                check_limit("worst", summary.worst_percent, o->max_worst_percent);
 }
 
+static int write_profiled(const void *context, const char *path, struct rv_error_info *err)
+{
+        return profiled_write_csv(context, path, err);
+}
+
+/* What is for reports only, and was given; NULL: nothing. */
+static const char *only_for_reports(const struct compare_options *o)
+{
+        return o->plot                      ? "--plot"
+               : o->html                    ? "--html"
+               : o->max_median_percent >= 0 ? "--max-median-error"
+               : o->max_worst_percent >= 0  ? "--max-worst-error"
+                                            : NULL;
+}
+
+/* A prediction beside a trace of PyTorch's profiler. */
+static int compare_profiled(const struct compare_options *o, const char *traced, struct rv_error_info *err)
+{
+        const char *timeline = o->reports.list[0], *unfit = only_for_reports(o);
+        struct profiled profiled;
+        if (unfit)
+                return rv_fail(err, RV_EINPUT, "%s is for reports, and %s is a trace of a profiler", unfit,
+                               traced);
+        if (o->reports.count > 2)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%s is a trace of a profiler: one pair was expected, TIMELINE TRACE; there are %d",
+                        traced, o->reports.count / 2);
+        int rc = profiled_read(&profiled, timeline, traced, o->rank < 0 ? 0 : (int)o->rank, err);
+        if (rc == 0 && o->json)
+                rc = csv_print_json(write_profiled, &profiled, err);
+        else if (rc == 0)
+                profiled_print(&profiled, stdout);
+        if (rc == 0 && o->csv)
+                rc = profiled_write_csv(&profiled, o->csv, err);
+        if (rc == 0 && o->merge)
+                rc = profiled_merge(&profiled, timeline, traced, o->merge, err);
+        return rc ? rc : file_check_printed(err);
+}
+
+/* The first of the predictions (0), or of the measurements (1), that is a trace of PyTorch's profiler; NULL:
+ * none is. */
+static const char *find_profiled(const struct words *words, int first)
+{
+        for (int i = first; i < words->count; i += 2)
+                if (kineto_is(words->list[i]))
+                        return words->list[i];
+        return NULL;
+}
+
 static int compare(int argc, char **argv, const char *command)
 {
         struct rv_error_info err = {0};
-        struct compare_options o = {.max_median_percent = -1, .max_worst_percent = -1, .command = command};
+        struct compare_options o = {
+                .max_median_percent = -1, .max_worst_percent = -1, .rank = -1, .command = command};
         char *list[4096];
         o.reports = (struct words){.list = list, .capacity = sizeof list / sizeof *list};
         settings_options(compare_rows, compare_options_list, 0);
@@ -175,11 +237,29 @@ static int compare(int argc, char **argv, const char *command)
                         o.reports.count == 1 ? "is" : "are", o.reports.count);
                 return complain("compare", &err);
         }
-        const struct file_use outputs[] = {
-                {"--csv", o.csv, true}, {"--plot", o.plot, true}, {"--html", o.html, true}};
+        const struct file_use outputs[] = {{"--csv", o.csv, true},
+                                           {"--plot", o.plot, true},
+                                           {"--html", o.html, true},
+                                           {"--merge", o.merge, true}};
         if ((o.plot && figure_check(o.plot, &err)) || html_check(o.html, &err) ||
-            check_outputs(outputs, 3, &o.reports, 0, &err))
+            check_outputs(outputs, sizeof outputs / sizeof *outputs, &o.reports, 0, &err))
                 return complain("compare", &err);
+        const char *traced = find_profiled(&o.reports, 0);
+        if (traced) {
+                rv_fail(&err, RV_EINPUT,
+                        "%s is a trace of PyTorch's profiler, which comes second: TIMELINE TRACE was "
+                        "expected",
+                        traced);
+                return complain("compare", &err);
+        }
+        traced = find_profiled(&o.reports, 1);
+        if (traced)
+                return compare_profiled(&o, traced, &err) ? complain("compare", &err) : 0;
+        if (o.merge || o.rank >= 0) {
+                rv_fail(&err, RV_EINPUT, "%s is for a trace of PyTorch's profiler, and %s is none",
+                        o.merge ? "--merge" : "--rank", o.reports.list[1]);
+                return complain("compare", &err);
+        }
         struct run *runs = runs_read(o.reports.list, o.reports.count, &err);
         if (!runs)
                 return complain("compare", &err);

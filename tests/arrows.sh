@@ -21,6 +21,7 @@ BEGIN {
         may["runtime/engine"] = "models runtime/base runtime/sched runtime/plan runtime/engine"
         may["runtime/report"] = "models runtime/base runtime/sched runtime/plan runtime/report"
         may["runtime/launch"] = "models runtime/base runtime/sched runtime/plan runtime/launch"
+        may["runtime/kineto"] = "models runtime/base runtime/kineto"
         may["runtime/device"] = "models runtime/base runtime/device"
         processor = "models runtime/base runtime/device runtime/device/cpu runtime/device/cpu/kernels runtime/device/cpu/mixed"
         may["runtime/device/cpu"] = may["runtime/device/cpu/kernels"] = may["runtime/device/cpu/mixed"] = processor
@@ -46,8 +47,8 @@ BEGIN {
         may["calibrate/profile"] = "models runtime/base runtime/sched runtime/plan runtime/engine calibrate/profile"
         may["calibrate"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report runtime/device runtime/net runtime/data runtime/nn" \
                 " runtime/optim calibrate/profile calibrate/trace/trace.h calibrate"
-        may["calibrate/trace"] = "models runtime/base runtime/device calibrate/profile calibrate calibrate/trace"
-        may["plots"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report plots plots/html/report.h"
+        may["calibrate/trace"] = "models runtime/base runtime/kineto runtime/device calibrate/profile calibrate calibrate/trace"
+        may["plots"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report runtime/kineto plots plots/html/report.h"
         may["plots/html"] = "models runtime/base runtime/plan runtime/report plots plots/html"
 }
 {

@@ -36,20 +36,22 @@ void learn_free(struct learned *learned)
 
 int learn_leave_out(struct learned *learned)
 {
-        enum { FEW = 4 };
-        static const double QUARTER = 0.25, LONGER = 1.05;
-        double *seconds = resized(NULL, (size_t)learned->count + 1, sizeof *seconds);
-        int kept = 0;
         const int count = learned->count;
+        double *seconds = calloc((size_t)count + 1, sizeof *seconds);
+        bool *taken = calloc((size_t)count + 1, sizeof *taken);
+        int kept = 0;
+        if (!seconds || !taken)
+                abort();
         for (int i = 0; i < count; i++)
                 seconds[i] = learned->steps[i].seconds;
-        const double longest = count < FEW ? INFINITY : LONGER * quantile(seconds, count, QUARTER);
-        free(seconds);
+        steps_steady(seconds, count, taken);
         for (int i = 0; i < count; i++)
-                if (learned->steps[i].seconds <= longest)
+                if (taken[i])
                         learned->steps[kept++] = learned->steps[i];
                 else
                         free(learned->steps[i].kernels);
+        free(seconds);
+        free(taken);
         learned->count = kept;
         return count - kept;
 }

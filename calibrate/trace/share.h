@@ -11,7 +11,7 @@
 #define RANVIER_CALIBRATE_TRACE_SHARE_H
 
 #include "calibrate/trace/layers.h"
-#include "calibrate/trace/steps.h"
+#include "runtime/kineto/steps.h"
 
 /* Seconds of a kernel. */
 struct share {

@@ -1,7 +1,7 @@
 #include "calibrate/trace/trace.h"
 
 #include "calibrate/machine.h"
-#include "calibrate/trace/found.h"
+#include "runtime/kineto/found.h"
 #include "calibrate/trace/learn.h"
 #include "runtime/base/file.h"
 #include "runtime/base/number.h"
@@ -28,13 +28,7 @@ static int read_traces(struct session *s, struct rv_error_info *err)
                 if (rc != RV_OK)
                         return rc;
         }
-        steps_find(&s->steps, &s->trace);
-        if (s->steps.count == 0)
-                return rv_fail(err, RV_EINPUT,
-                               "%.200s: the trace has no steps (ProfilerStep#): call the profiler's step() "
-                               "after each step of the training",
-                               request->files[0]);
-        return RV_OK;
+        return steps_find(&s->steps, &s->trace, request->files[0], err);
 }
 
 /* ---- the profile ---- */

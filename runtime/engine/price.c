@@ -655,6 +655,43 @@ int price_stages(struct price_list *list, const struct options *options, const s
         return rc;
 }
 
+/* Those of a chunk's passes. */
+static int price_each_of(struct pricing *pricing, const struct stage *chunk,
+                         void (*each)(void *context, enum op_kind of, const struct price *price),
+                         void *context)
+{
+        struct pass_lists lists;
+        const int rc = list_passes(pricing, chunk, &lists);
+        const int all = rc ? 0 : lists.forward + lists.backward + lists.weights;
+        for (int i = 0; i < all; i++) {
+                const struct price *price = known_price(pricing, &pricing->kernels[i]);
+                if (price) /* no collective */
+                        each(context, i < lists.forward ? OP_FORWARD : OP_BACKWARD, price);
+        }
+        return rc;
+}
+
+int price_each(const struct price_list *list, const struct options *options, int stage,
+               void (*each)(void *context, enum op_kind of, const struct price *price), void *context,
+               struct rv_error_info *err)
+{
+        struct price_list known = *list;
+        struct workloads own = {0};
+        const struct work work = options_work(options);
+        struct pricing pricing = {
+                .list = &known, .options = options, .err = err, .plan = options_plan(options, false)};
+        const struct stage whole = options_stage(options, stage);
+        pricing.workload = workloads_get(&own, &options->gpt, &work, options->tp);
+        int rc = pricing.workload ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for the kernels of a stage");
+        for (int i = 0; rc == 0 && i < whole.chunks; i++) {
+                const struct stage chunk = partition_chunk(&whole, i);
+                rc = price_each_of(&pricing, &chunk, each, context);
+        }
+        free(pricing.kernels);
+        workloads_free(&own);
+        return rc;
+}
+
 void price_free(struct price_list *list)
 {
         for (int i = 0; i < list->stage_count; i++) {

@@ -128,6 +128,14 @@ int price_stages(struct price_list *list, const struct options *options, const s
                  struct rv_error_info *err);
 void price_free(struct price_list *list);
 
+/* Calls `each` with every kernel of one micro-batch on a stage, in the order in which a device has them:
+ * those of forwards (`of` OP_FORWARD), then those of backwards (OP_BACKWARD), what is computed again among
+ * them, chunk by chunk; without collectives. `options` are those of price_stages. Returns 0, or RV_ESYSTEM
+ * without memory. */
+int price_each(const struct price_list *list, const struct options *options, int stage,
+               void (*each)(void *context, enum op_kind of, const struct price *price), void *context,
+               struct rv_error_info *err);
+
 /* In what follows, `stage` is the rank's position in its pipeline.
  *
  * Returns the seconds of an operation on the compute lane: a forward or backward (of that, or of its range or

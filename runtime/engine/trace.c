@@ -300,6 +300,8 @@ static int write_header(FILE *out, const struct trace_origin *origin, struct rv_
                 json_object_set_new(about, "machine", json_string(origin->machine));
         if (origin->plan)
                 json_object_set(about, "plan", origin->plan);
+        if (origin->kernels)
+                json_object_set(about, "kernels", origin->kernels);
         char *text = json_dumps(about, JSON_COMPACT);
         json_decref(about);
         if (!text)

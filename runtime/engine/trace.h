@@ -55,9 +55,10 @@ struct trace {
 struct trace_origin {
         const char *world; /* "real" or "simulated" */
         const struct plan *layout;
-        /* For readers; each may be NULL. `model` and `machine` are names, `plan` is that of a report. */
+        /* For readers; each may be NULL. `model` and `machine` are names, `plan` is that of a report, and
+         * `kernels` is what kernels of each stage take (sim/world/kinds.h). */
         const char *model, *machine;
-        json_t *plan;
+        json_t *plan, *kernels;
 };
 
 /* Begins with no records; trace_free frees them, and leaves an empty trace. The two that add copy their

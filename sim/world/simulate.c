@@ -13,6 +13,7 @@
 #include "runtime/plan/framework.h"
 #include "runtime/plan/grid.h"
 #include "sim/world/interval.h"
+#include "sim/world/kinds.h"
 #include "sim/world/named_machine.h"
 #include "sim/world/paper_batch.h"
 #include "sim/world/predict.h"
@@ -637,16 +638,21 @@ static int write_trace(const struct simulation *s, struct rv_error_info *err)
 {
         const struct options *o = &s->settings->plan;
         const struct plan layout = options_plan(o, false);
+        const bool priced = !s->settings->replay;
+        json_t *kernels = priced ? kinds_json(&s->prediction.costs, err) : NULL;
+        if (priced && !kernels)
+                return err->code;
         json_t *plan = report_plan_json(o);
-        int rc = trace_write(
-                &s->prediction.trace, o->trace,
-                &(struct trace_origin){.world = "simulated",
-                                       .layout = &layout,
-                                       .model = o->gpt.name,
-                                       .machine = s->settings->replay ? NULL : s->machine.platform.name,
-                                       .plan = plan},
-                err);
+        int rc = trace_write(&s->prediction.trace, o->trace,
+                             &(struct trace_origin){.world = "simulated",
+                                                    .layout = &layout,
+                                                    .model = o->gpt.name,
+                                                    .machine = priced ? s->machine.platform.name : NULL,
+                                                    .plan = plan,
+                                                    .kernels = kernels},
+                             err);
         json_decref(plan);
+        json_decref(kernels);
         return rc;
 }
 

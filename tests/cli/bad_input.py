@@ -589,6 +589,21 @@ CASES = [
     case("compare into a CSV on a full disk", "compare predicted.json measured.json --csv /dev/full", FAILED),
     case("compare into one of its reports", "compare predicted.json measured.json --csv ./measured.json"),
     case("compare into two files of one name", "compare predicted.json measured.json --csv a.svg --plot a.svg"),
+    case("compare of a report with a profiler's trace", "compare predicted.json pytorch.json"),
+    case("compare of a real run's timeline with a profiler's trace", "compare skipped.json pytorch.json"),
+    case("compare of a timeline cut short", "compare trace_truncated.json pytorch.json"),
+    case("compare of a profiler's trace cut short", "compare timeline.json pytorch_truncated.json"),
+    case("compare of a profiler's trace cut short, compressed", "compare timeline.json pytorch_truncated.json.gz"),
+    case("compare of a profiler's trace without steps", "compare timeline.json pytorch_no_steps.json"),
+    case("compare of a profiler's trace first", "compare pytorch.json timeline.json"),
+    case("compare of a profiler's trace with a rank that is not there", "compare timeline.json pytorch.json --rank 2"),
+    case("compare of a profiler's trace into a figure", "compare timeline.json pytorch.json --plot a.png"),
+    case("compare of a profiler's trace with a limit", "compare timeline.json pytorch.json --max-worst-error 5"),
+    case("compare of a profiler's trace and reports", "compare timeline.json pytorch.json predicted.json measured.json"),
+    case("compare of a profiler's trace, merged into it", "compare timeline.json pytorch.json --merge ./pytorch.json"),
+    case("compare of a profiler's trace, merged on a full disk", "compare timeline.json pytorch.json --merge /dev/full", FAILED),
+    case("compare of reports, merged", "compare predicted.json measured.json --merge both.json"),
+    case("compare of reports with a rank", "compare predicted.json measured.json --rank 0"),
     case("plot of a figure that does not exist", "plot portrait a.png measured.json"),
     case("report of nothing", "report out.html"),
     case("report of a file that does not exist", "report out.html missing.json"),
@@ -941,8 +956,10 @@ def write_results(folder):
     write(folder, "loss_truncated.csv", columns + "1,5.5,,0.001,1000,0.1\n2")
     write(folder, "loss_nan.csv", columns + "1,5.5,,0.001,1000,0.1\n2,nan,,0.001,1000,0.1\n")
     trace, whole = os.path.join(folder, "skipped.json"), os.path.join(folder, "whole.safetensors")
-    for options in (f"{MIXED} --steps 1 --inject-overflow 1 --trace {trace}", f"--steps 0 --checkpoint {whole}"):
-        status, _, said = ranvier.run(f"train tiny {TRAIN} {options}".split(), folder=folder)
+    predicted = "simulate gpt2-124m --machine h100 --gpus 2 --dp 2 --micro-batch-size 1 --batch-size 2 --trace timeline.json"
+    for line in (f"train tiny {TRAIN} {MIXED} --steps 1 --inject-overflow 1 --trace {trace}", f"train tiny {TRAIN} --steps 0 --checkpoint {whole}",
+                 predicted):
+        status, _, said = ranvier.run(line.split(), folder=folder)
         if status != 0:
             raise SystemExit(f"nothing to cut: {said}")
     events = read(trace)

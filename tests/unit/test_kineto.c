@@ -150,7 +150,7 @@ static void a_gpus_kernels_count_for_the_operators_that_launched_them(void **sta
         struct rv_error_info err;
         struct traced_steps steps;
         assert_int_equal(read_texts(&trace, false, HEAD, EVENTS, TAIL, &err), RV_OK);
-        steps_find(&steps, &trace);
+        steps_find(&steps, &trace, "t.json", &(struct rv_error_info){0});
         assert_int_equal(steps.count, 1);
         assert_int_equal(steps.operator_count,
                          2); /* the product and the sum, not what is made of the product */
@@ -407,7 +407,7 @@ static void check_shares(int micro_batches)
         struct traced_steps steps;
         struct rv_error_info err = {0};
         prepare(&m, &gpt, &layers, 1, micro_batches);
-        steps_find(&steps, &m.trace);
+        steps_find(&steps, &m.trace, "t.json", &(struct rv_error_info){0});
         struct shared_step shared = {.kernels = malloc((size_t)layers.count * sizeof *shared.kernels)};
         if (share_step(&shared, &layers, &steps, &steps.steps[0], "trace", &err) != RV_OK)
                 fail_msg("%s", err.sentence);
@@ -459,7 +459,7 @@ static void a_trace_of_another_model_is_refused_by_its_first_other_product(void 
         struct rv_error_info err = {0};
         prepare(&m, &gpt, &layers, 1, 1);
         layers_free(&layers);
-        steps_find(&steps, &m.trace);
+        steps_find(&steps, &m.trace, "t.json", &(struct rv_error_info){0});
         assert_int_equal(layers_init(&layers, &gpt, B, S + 1, DTYPE_FP32, &err), RV_OK);
         struct shared_step shared = {.kernels = malloc((size_t)layers.count * sizeof *shared.kernels)};
         assert_int_equal(share_step(&shared, &layers, &steps, &steps.steps[0], "trace", &err), RV_EINPUT);
@@ -488,7 +488,7 @@ static void a_backward_that_is_one_function_is_refused(void **state)
                 if (strstr(event->name, "evaluate_function"))
                         event->sequence = last;
         }
-        steps_find(&steps, &m.trace);
+        steps_find(&steps, &m.trace, "t.json", &(struct rv_error_info){0});
         struct shared_step shared = {.kernels = malloc((size_t)layers.count * sizeof *shared.kernels)};
         assert_int_equal(share_step(&shared, &layers, &steps, &steps.steps[0], "trace", &err), RV_ENOTBUILT);
         assert_non_null(strstr(err.sentence, "torch.compile"));
@@ -524,7 +524,7 @@ static void a_backward_that_runs_the_forward_again_is_refused(void **state)
                     strcmp(m.trace.events[i + 1].name, "aten::mul") == 0)
                         event->sequence = first;
         }
-        steps_find(&steps, &m.trace);
+        steps_find(&steps, &m.trace, "t.json", &(struct rv_error_info){0});
         struct shared_step shared = {.kernels = malloc((size_t)layers.count * sizeof *shared.kernels)};
         assert_int_equal(share_step(&shared, &layers, &steps, &steps.steps[0], "trace", &err), RV_ENOTBUILT);
         assert_non_null(strstr(err.sentence, "recompute activations"));
@@ -545,7 +545,7 @@ static void points_are_what_the_steps_took_and_models_carry_over(void **state)
         struct learned learned = {0};
         struct fit_quality products;
         prepare(&m, &gpt, &layers, 3, 1);
-        steps_find(&steps, &m.trace);
+        steps_find(&steps, &m.trace, "t.json", &(struct rv_error_info){0});
         learned.layers = &layers;
         for (int i = 0; i < steps.count; i++) {
                 struct shared_step shared = {.kernels =

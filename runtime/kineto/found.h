@@ -1,9 +1,9 @@
 /* What was found in a trace: its operators by class, what of their time becomes kernels of ours, and what not
  * and why; printed, and as JSON. */
-#ifndef RANVIER_CALIBRATE_TRACE_FOUND_H
-#define RANVIER_CALIBRATE_TRACE_FOUND_H
+#ifndef RANVIER_RUNTIME_KINETO_FOUND_H
+#define RANVIER_RUNTIME_KINETO_FOUND_H
 
-#include "calibrate/trace/steps.h"
+#include "runtime/kineto/steps.h"
 
 #include <stdio.h>
 

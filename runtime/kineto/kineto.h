@@ -1,13 +1,15 @@
 /* Reads traces of PyTorch's profiler: Chrome trace JSON as Kineto writes it (torch.profiler,
  * export_chrome_trace), plain or compressed by gzip.
  *
+ * `ranvier calibrate --from-trace` makes profiles of it, `ranvier compare` holds predictions against it.
+ *
  * A file is read event by event, so that memory grows with the events that are kept and not with the file:
  * what the host did (operators, annotations, calls of the CUDA or HIP runtime) and what a GPU did (kernels,
  * copies, memsets). Which call launched what on the GPU is in their "correlation" alone; the arrows (flows)
  * say the same and are passed over. Times are in microseconds from the first event of the file, as Kineto has
  * them, with or without decimals. */
-#ifndef RANVIER_CALIBRATE_TRACE_KINETO_H
-#define RANVIER_CALIBRATE_TRACE_KINETO_H
+#ifndef RANVIER_RUNTIME_KINETO_KINETO_H
+#define RANVIER_RUNTIME_KINETO_KINETO_H
 
 #include "runtime/base/dtype.h"
 #include "runtime/base/error.h"
@@ -47,6 +49,8 @@ struct kineto_event {
 struct kineto {
         struct kineto_event *events;
         int count, files;
+        /* What the file of the first event says the time of that was, in microseconds: where `start` is 0. */
+        double begin;
         int64_t *shapes;
         int64_t shape_count;
         json_t *names; /* an object whose keys are the names of events */
@@ -62,6 +66,15 @@ struct kineto {
  * least. RV_EINPUT: it cannot be read, is no trace, or ends where more was expected. */
 int kineto_read(struct kineto *trace, const char *path, struct rv_error_info *err);
 void kineto_free(struct kineto *trace);
+
+/* Whether a file seems to be such a trace: it begins with a list, or its first 64 KiB name one of events, and
+ * do not have the mark of a trace that ranvier wrote. False if it cannot be read. */
+bool kineto_is(const char *path);
+
+/* Calls `each` with every event of a file as it is there, one at a time, until one call is not 0. Returns
+ * that, 0, or an error of kineto_read. */
+typedef int kineto_visit(void *context, const json_t *event, struct rv_error_info *err);
+int kineto_each(const char *path, kineto_visit *each, void *context, struct rv_error_info *err);
 
 /* The inputs of an operator: how many there are, and the extents of one of them. An input that is no tensor,
  * or one of a single number, has no extents. */

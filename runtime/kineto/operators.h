@@ -1,10 +1,10 @@
 /* What PyTorch's operators do, in our words: ONE table of names. A row says of what class an operator is,
  * which kernel of ours (models/kernels/kernel.h) does that work, and of a product which of its inputs are the
  * two matrices; from their extents follows the shape of our kernel. */
-#ifndef RANVIER_CALIBRATE_TRACE_OPERATORS_H
-#define RANVIER_CALIBRATE_TRACE_OPERATORS_H
+#ifndef RANVIER_RUNTIME_KINETO_OPERATORS_H
+#define RANVIER_RUNTIME_KINETO_OPERATORS_H
 
-#include "calibrate/trace/kineto.h"
+#include "runtime/kineto/kineto.h"
 #include "models/workload.h"
 
 enum operator_class {
@@ -39,6 +39,10 @@ struct operator_row {
 const struct operator_row *operator_of(const char *name);
 /* A class in the words of a table: "products", "attention", ... */
 const char *operator_class_name(enum operator_class class);
+
+/* Returns the class of operators that do what one of our kernels does. A product of many matrices is
+ * attention's, as OPERATOR_ATTENTION. */
+enum operator_class operator_class_of(enum kernel_kind kind, bool batched);
 
 /* Returns the product that an operator of OPERATOR_PRODUCT is, as a kernel of one batch or several; batch 0:
  * the event has no shapes. `transpose` is not known and 0. */

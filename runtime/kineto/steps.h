@@ -1,10 +1,10 @@
 /* What the steps of a trace are made of: of each step (the annotation ProfilerStep#, which the profiler's
  * step() makes) its operators one after the other, without those that others consist of, and with what each
  * took on the GPU. */
-#ifndef RANVIER_CALIBRATE_TRACE_STEPS_H
-#define RANVIER_CALIBRATE_TRACE_STEPS_H
+#ifndef RANVIER_RUNTIME_KINETO_STEPS_H
+#define RANVIER_RUNTIME_KINETO_STEPS_H
 
-#include "calibrate/trace/operators.h"
+#include "runtime/kineto/operators.h"
 
 /* An operator of the table (operators.h), or one that is not in it and consists of no others; or the calls of
  * the optimizer as one. */
@@ -42,9 +42,15 @@ struct traced_steps {
         int wait_count;
 };
 
-/* Finds the steps. `trace` must live as long. A trace without any gives none. */
-void steps_find(struct traced_steps *steps, const struct kineto *trace);
+/* Finds the steps. `trace` must live as long. RV_EINPUT: it has none, which a sentence says of the file
+ * `path`; steps_free is called after that too. */
+int steps_find(struct traced_steps *steps, const struct kineto *trace, const char *path,
+               struct rv_error_info *err);
 void steps_free(struct traced_steps *steps);
+
+/* Says which of [count] steps are to be taken: not those over a twentieth longer than the quarter that took
+ * least, beside which something else was running. Of less than four all are. Returns how many are not. */
+int steps_steady(const double *seconds, int count, bool *taken);
 
 /* The seconds that an operator counts as: of the GPU, if the trace has one, else of the host. */
 double step_seconds(const struct traced_steps *steps, const struct step_operator *of);

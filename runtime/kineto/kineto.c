@@ -1,4 +1,4 @@
-#include "calibrate/trace/kineto.h"
+#include "runtime/kineto/kineto.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +17,10 @@ struct source {
         char *text;
         size_t text_length, capacity;
         struct rv_error_info *err;
+        /* What is done with each event, and with the list of devices (may be NULL). */
+        kineto_visit *each;
+        void (*devices)(void *context, const json_t *devices);
+        void *context;
 };
 
 static void *resized(void *array, size_t count, size_t element_bytes)
@@ -255,7 +259,7 @@ static int first_dtype(const json_t *types)
         return -1;
 }
 
-static void add_event(struct kineto *trace, const json_t *object, int kind)
+static void add_event(struct kineto *trace, const json_t *object, enum kineto_kind kind)
 {
         const json_t *arguments = json_object_get(object, "args"),
                      *inputs = json_object_get(arguments, "Input Dims");
@@ -264,7 +268,7 @@ static void add_event(struct kineto *trace, const json_t *object, int kind)
                 trace->events = resized(trace->events, (size_t)(trace->count ? 2 * trace->count : 1),
                                         sizeof *trace->events);
         struct kineto_event *event = &trace->events[trace->count++];
-        *event = (struct kineto_event){.kind = (enum kineto_kind)kind,
+        *event = (struct kineto_event){.kind = kind,
                                        .file = trace->files,
                                        .name = name_of(trace, name ? name : ""),
                                        .start = json_number_value(json_object_get(object, "ts")),
@@ -281,7 +285,18 @@ static void add_event(struct kineto *trace, const json_t *object, int kind)
         trace->on_gpu += kind == KINETO_KERNEL || kind == KINETO_COPY;
 }
 
-static int read_events(struct source *s, struct kineto *trace)
+/* Those that have a duration, of the kinds that are kept. */
+static int take_event(void *context, const json_t *event, struct rv_error_info *err)
+{
+        (void)err;
+        const char *phase = json_string_value(json_object_get(event, "ph"));
+        const int kind = kind_of(json_string_value(json_object_get(event, "cat")));
+        if (kind >= 0 && phase && strcmp(phase, "X") == 0)
+                add_event(context, event, (enum kineto_kind)kind);
+        return RV_OK;
+}
+
+static int read_events(struct source *s)
 {
         if (next(s) != '[')
                 return wrong(s, "\"traceEvents\" is no list");
@@ -290,12 +305,10 @@ static int read_events(struct source *s, struct kineto *trace)
                 json_t *object = rc == RV_OK ? parsed(s) : NULL;
                 if (!object)
                         return s->err->code;
-                const json_t *phase = json_object_get(object, "ph");
-                const int kind = kind_of(json_string_value(json_object_get(object, "cat")));
-                if (phase && strcmp(json_string_value(phase) ? json_string_value(phase) : "", "X") == 0 &&
-                    kind >= 0)
-                        add_event(trace, object, kind);
+                rc = s->each(s->context, object, s->err);
                 json_decref(object);
+                if (rc != RV_OK)
+                        return rc;
                 if (peek_word(s) == ',')
                         next(s);
                 else if (peek_word(s) != ']')
@@ -307,8 +320,9 @@ static int read_events(struct source *s, struct kineto *trace)
 
 /* ---- the file ---- */
 
-static void take_device(struct kineto *trace, const json_t *devices)
+static void take_device(void *context, const json_t *devices)
 {
+        struct kineto *trace = context;
         const json_t *device = json_array_get(devices, 0);
         const char *name = json_string_value(json_object_get(device, "name"));
         if (!name)
@@ -319,7 +333,7 @@ static void take_device(struct kineto *trace, const json_t *devices)
 }
 
 /* One member of the outermost object. */
-static int read_member(struct source *s, struct kineto *trace, bool *found)
+static int read_member(struct source *s, bool *found)
 {
         char key[64];
         s->text_length = 0;
@@ -336,24 +350,24 @@ static int read_member(struct source *s, struct kineto *trace, bool *found)
                 return cut(s);
         if (strcmp(key, "\"traceEvents\"") == 0) {
                 *found = true;
-                return read_events(s, trace);
+                return read_events(s);
         }
-        if ((rc = take_value(s)) != RV_OK || strcmp(key, "\"deviceProperties\"") != 0)
+        if ((rc = take_value(s)) != RV_OK || !s->devices || strcmp(key, "\"deviceProperties\"") != 0)
                 return rc;
         json_t *devices = parsed(s);
         if (!devices)
                 return s->err->code;
-        take_device(trace, devices);
+        s->devices(s->context, devices);
         json_decref(devices);
         return RV_OK;
 }
 
-static int read_object(struct source *s, struct kineto *trace)
+static int read_object(struct source *s)
 {
         bool found = false;
         next(s);
         while (peek_word(s) != '}') {
-                int rc = read_member(s, trace, &found);
+                int rc = read_member(s, &found);
                 if (rc != RV_OK)
                         return rc;
                 if (peek_word(s) == ',')
@@ -372,6 +386,7 @@ static void move_events(struct kineto *trace, int first)
         for (int i = first; i < trace->count; i++)
                 if (i == first || trace->events[i].start < begin)
                         begin = trace->events[i].start;
+        trace->begin = first ? trace->begin : begin;
         for (int i = 0; i < first; i++)
                 if (trace->events[i].start + trace->events[i].length > end)
                         end = trace->events[i].start + trace->events[i].length;
@@ -379,26 +394,50 @@ static void move_events(struct kineto *trace, int first)
                 trace->events[i].start += end + APART - begin;
 }
 
-int kineto_read(struct kineto *trace, const char *path, struct rv_error_info *err)
+static int read_file(struct source *s, const char *path, struct rv_error_info *err)
 {
-        const int first = trace->count;
-        struct source *s = calloc(1, sizeof *s);
         int rc;
-        if (!s)
-                abort();
-        *s = (struct source){.path = path, .line = 1, .err = err, .file = gzopen(path, "rb")};
+        s->path = path;
+        s->line = 1;
+        s->err = err;
+        s->file = gzopen(path, "rb");
         if (!s->file)
-                rc = rv_fail(err, RV_EINPUT, "--from-trace: '%.200s' cannot be read", path);
+                rc = rv_fail(err, RV_EINPUT, "'%.200s' cannot be read", path);
         else if (peek_word(s) == '[')
-                rc = read_events(s, trace);
+                rc = read_events(s);
         else if (peek_word(s) == '{')
-                rc = read_object(s, trace);
+                rc = read_object(s);
         else
                 rc = wrong(s, peek_word(s) < 0 ? "the file is empty or cannot be read" : "this is no JSON");
         if (s->file)
                 gzclose(s->file);
         free(s->text);
-        free(s);
+        return rc;
+}
+
+int kineto_each(const char *path, kineto_visit *each, void *context, struct rv_error_info *err)
+{
+        struct source s = {.each = each, .context = context};
+        return read_file(&s, path, err);
+}
+
+bool kineto_is(const char *path)
+{
+        char text[BUFFER];
+        const gzFile file = gzopen(path, "rb");
+        const int length = file ? gzread(file, text, sizeof text - 1) : -1;
+        if (file)
+                gzclose(file);
+        text[length > 0 ? length : 0] = 0;
+        return text[strspn(text, " \t\r\n")] == '[' ||
+               (strstr(text, "\"traceEvents\"") && !strstr(text, "\"ranvier\""));
+}
+
+int kineto_read(struct kineto *trace, const char *path, struct rv_error_info *err)
+{
+        const int first = trace->count;
+        struct source s = {.each = take_event, .devices = take_device, .context = trace};
+        int rc = read_file(&s, path, err);
         if (rc == RV_OK && trace->count == first)
                 rc = rv_fail(err, RV_EINPUT, "%.200s: the trace has no events of a host or GPU", path);
         if (rc == RV_OK)

@@ -1,4 +1,6 @@
-#include "calibrate/trace/steps.h"
+#include "runtime/kineto/steps.h"
+
+#include "runtime/base/number.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -247,7 +249,8 @@ static void add_step(struct walk *walk, const struct place *places, int count, i
                       by_start);
 }
 
-void steps_find(struct traced_steps *steps, const struct kineto *trace)
+int steps_find(struct traced_steps *steps, const struct kineto *trace, const char *path,
+               struct rv_error_info *err)
 {
         int count;
         *steps = (struct traced_steps){.trace = trace};
@@ -266,6 +269,13 @@ void steps_find(struct traced_steps *steps, const struct kineto *trace)
         free(composed);
         free(launched);
         free(places);
+        if (steps->count)
+                return RV_OK;
+        return rv_fail(
+                err, RV_EINPUT,
+                "%.200s: the trace has no steps (ProfilerStep#): call the profiler's step() after each "
+                "step of the training",
+                path);
 }
 
 void steps_free(struct traced_steps *steps)
@@ -275,6 +285,25 @@ void steps_free(struct traced_steps *steps)
         free(steps->operators);
         free(steps->steps);
         *steps = (struct traced_steps){0};
+}
+
+int steps_steady(const double *seconds, int count, bool *taken)
+{
+        enum { FEW = 4 };
+        static const double QUARTER = 0.25, LONGER = 1.05;
+        double *sorted = calloc((size_t)count + 1, sizeof *sorted);
+        int left_out = 0;
+        if (!sorted)
+                abort();
+        for (int i = 0; i < count; i++)
+                sorted[i] = seconds[i];
+        const double longest = count < FEW ? INFINITY : LONGER * quantile(sorted, count, QUARTER);
+        free(sorted);
+        for (int i = 0; i < count; i++) {
+                taken[i] = seconds[i] <= longest;
+                left_out += !taken[i];
+        }
+        return left_out;
 }
 
 double step_seconds(const struct traced_steps *steps, const struct step_operator *of)

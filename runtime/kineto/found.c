@@ -1,4 +1,4 @@
-#include "calibrate/trace/found.h"
+#include "runtime/kineto/found.h"
 
 #include "runtime/base/number.h"
 

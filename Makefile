@@ -1,4 +1,4 @@
-# ranvier: make, make demo, make test, make lint, make bench, make install PREFIX=...
+# ranvier: make deps, make, make demo, make test, make lint, make bench, make install PREFIX=...
 # SAN=1 builds with the address and undefined-behaviour sanitizers, in a folder of its own.
 # V=1 prints every command as it is run.
 # CUDA=0 builds without the CUDA device, CUDA=1 insists on it; otherwise it is built where nvcc is found.
@@ -10,8 +10,16 @@ PREFIX  ?= /usr/local
 BUILD   := build$(if $(SAN),/san)
 ARCH    ?=
 
-WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
 comma   := ,
+# Before the first file is compiled: what is not there, all of it at once.
+ifeq ($(wildcard $(BUILD)/obj),)
+ifneq ($(filter-out clean demo deps lint test,$(or $(MAKECMDGOALS),all)),)
+MISSING := $(shell CC='$(CC)' tests/deps.sh missing)
+$(if $(MISSING),$(error building needs $(patsubst %$(comma),%,$(MISSING)): 'make deps' installs Debian's or Ubuntu's packages (docs/develop.md has the list)))
+endif
+endif
+
+WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Werror
 # With sanitizers, variables that nothing was written to hold a pattern: a bool or an enumeration that is read too early is
 # then reported, and nothing works because memory was zero by chance.
 SANITIZE := -O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -ftrivial-auto-var-init=pattern
@@ -114,6 +122,9 @@ include tests/tests.mk
 
 # As many compilations at a time as there are processors, where make is not told how many.
 JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
+
+deps:
+	@tests/deps.sh demo
 
 demo:
 	@tests/deps.sh demo
@@ -264,4 +275,4 @@ include docs/packaging/packaging.mk
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all demo test test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean
+.PHONY: fit-published profiles all deps demo test test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean

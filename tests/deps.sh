@@ -1,8 +1,23 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that are missing, after saying which. DEPS=0 skips it.
 #   tests/deps.sh build | demo | test | transformers | lint
+# Prints what building needs and is not found, of any package, and installs nothing:
+#   tests/deps.sh missing
 set -eu
 [ "${DEPS:-1}" = 0 ] && exit 0
+if [ "${1:-}" = missing ]; then
+        compiler=${CC:-cc}
+        if ! command -v "${compiler##* }" >/dev/null; then
+                echo "a C compiler, '$compiler'"
+                exit 0
+        fi
+        command -v mpicc >/dev/null || echo "mpicc,"
+        for header in simgrid/version.h gsl/gsl_version.h cblas.h jansson.h yaml.h zlib.h; do
+                # shellcheck disable=SC2086,SC2046 # words are a command, and flags
+                echo "#include <$header>" | $compiler $(pkg-config --cflags openblas 2>/dev/null) -E - >/dev/null 2>&1 || echo "$header,"
+        done
+        exit 0
+fi
 command -v dpkg-query >/dev/null || { echo "deps: no dpkg here: install the packages of docs/develop.md by hand, then DEPS=0" >&2; exit 1; }
 
 build="build-essential pkg-config libopenmpi-dev openmpi-bin libsimgrid-dev libgsl-dev libopenblas-dev libjansson-dev libyaml-dev zlib1g-dev"

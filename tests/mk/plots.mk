@@ -1,4 +1,4 @@
-SCRIPT_TESTS += tests/cli/plot.sh tests/cli/page.py tests/cli/answers.py
+SCRIPT_TESTS += tests/cli/plot.sh tests/cli/page.py tests/cli/profiled.py tests/cli/answers.py
 
 # Rewrites what users see in tests/golden; read the difference before you commit it.
 golden: $(BINARIES) $(BUILD)/tests/test_report $(BUILD)/tests/test_capacity

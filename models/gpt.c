@@ -212,6 +212,16 @@ static int resolve_path(char *path, size_t path_size, const char *name_or_path, 
                         "%.100s: no such model%s; a config.json or one of these presets was expected: %s",
                         name_or_path, file_nearest(near, GPT_PRESETS, name_or_path, ".json"), presets);
         }
+        if (stat(name_or_path, &info) != 0 && !strstr(name_or_path, ".json") && *name_or_path != '/' &&
+            *name_or_path != '.') {
+                char near[FILE_NEAREST];
+                return rv_fail(err, RV_EINPUT,
+                               "%.100s: no such file, and models of a hub are not fetched: save its "
+                               "config.json, or name a "
+                               "preset%s",
+                               name_or_path,
+                               file_nearest(near, GPT_PRESETS, strrchr(name_or_path, '/') + 1, ".json"));
+        }
         const bool folder = stat(name_or_path, &info) == 0 && S_ISDIR(info.st_mode);
         const size_t length = strlen(name_or_path);
         const char *slash = name_or_path[length - 1] == '/' ? "" : "/";
@@ -219,6 +229,18 @@ static int resolve_path(char *path, size_t path_size, const char *name_or_path, 
                      folder ? "config.json" : "") >= (int)path_size)
                 return rv_fail(err, RV_EINPUT, "%.100s...: the path of the model is too long", name_or_path);
         return RV_OK;
+}
+
+/* Whether it begins as a script does. */
+static bool is_script(const char *path)
+{
+        char first[2] = {0};
+        FILE *file = fopen(path, "rb");
+        const bool script =
+                file && fread(first, 1, sizeof first, file) == sizeof first && memcmp(first, "#!", 2) == 0;
+        if (file)
+                fclose(file);
+        return script;
 }
 
 /* Whether a file begins as safetensors do, 8 bytes of length and then JSON, or as PyTorch's archives. */
@@ -245,6 +267,12 @@ int gpt_load(struct gpt *gpt, const char *name_or_path, struct rv_error_info *er
                                "%.200s: is a file of weights; as a model, a config.json or the name of a "
                                "preset was expected (--init of ranvier train takes weights)",
                                path);
+        if (is_script(path))
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%.200s: is a script; as a model, a config.json or the name of a preset was expected "
+                        "(--from takes launch scripts)",
+                        path);
         json_t *object = file_read_json(path, err);
         if (!object)
                 return RV_EINPUT;

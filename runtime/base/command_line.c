@@ -146,6 +146,12 @@ static int fail_unknown(const struct argp *argp, const char *name, struct rv_err
         return rv_fail(err, RV_EINPUT, "unknown option '--%.64s'; --help lists what there is", name);
 }
 
+/* Whether an option takes the next word; a switch has "=no" at most. */
+static bool takes_word(const struct argp_option *option)
+{
+        return option->arg && !(option->flags & OPTION_ARG_OPTIONAL);
+}
+
 /* How many words of `argv`, which begins with an option of one letter or several, belong to it. */
 static int check_letters(const struct argp *argp, int argc, char *const *argv, struct rv_error_info *err)
 {
@@ -154,10 +160,10 @@ static int check_letters(const struct argp *argp, int argc, char *const *argv, s
                 if (!option)
                         return rv_fail(err, RV_EINPUT, "unknown option '-%.64s'; --help lists what there is",
                                        letter);
-                if (option->arg && !letter[1] && argc < 2)
+                if (takes_word(option) && !letter[1] && argc < 2)
                         return rv_fail(err, RV_EINPUT, "option '-%c' needs an argument: -%c %s", *letter,
                                        *letter, option->arg);
-                if (option->arg)
+                if (takes_word(option))
                         return letter[1] ? 1 : 2;
         }
         return 1;
@@ -177,10 +183,10 @@ static int check_word(const struct argp *argp, int argc, char *const *argv, int 
                 words = fail_unknown(argp, name, err);
         else if (equals && !option->arg)
                 words = rv_fail(err, RV_EINPUT, "option '--%s' takes no argument", name);
-        else if (!equals && option->arg && argc < 2)
+        else if (!equals && takes_word(option) && argc < 2)
                 words = rv_fail(err, RV_EINPUT, "option '--%s' needs an argument: --%s %s", name, name,
                                 option->arg);
-        else if (!equals && option->arg)
+        else if (!equals && takes_word(option))
                 words = 2;
         *key = option ? option->key : 0;
         free(name);

@@ -66,8 +66,9 @@ static void add_option(json_t *group, const struct argp_option *o)
         json_t *option = json_pack("{s:s, s:s}", "name", o->name, "help", o->doc ? o->doc : "");
         if (o->key > 0 && o->key < 128 && isprint(o->key))
                 json_object_set_new(option, "letter", json_string(letter));
-        if (o->arg)
-                json_object_set_new(option, "argument", json_string(o->arg));
+        if (o->arg) /* "optional": it may be left out, and else follows behind an equals sign */
+                json_object_set_new(option, o->flags & OPTION_ARG_OPTIONAL ? "optional" : "argument",
+                                    json_string(o->arg));
         json_array_append_new(json_object_get(group, "options"), option);
 }
 

@@ -32,14 +32,17 @@ static int flatten(struct launch *l, const char *text, const char *prefix, const
 {
         const char *name;
         json_t *value;
-        int rc = 0; /* "auto" is for the trainer to fill in, as if the key were not there */
+        int rc = 0;
         json_object_foreach((json_t *)object, name, value)
         {
                 char key[256], number[40];
                 snprintf(key, sizeof key, "%s%s%s", prefix, *prefix ? "." : "", name);
                 if (json_is_object(value)) {
                         rc = flatten(l, text, key, value, err);
-                } else if (!json_is_string(value) || strcmp(json_string_value(value), "auto") != 0) {
+                } else if (json_is_string(value) && strcmp(json_string_value(value), "auto") == 0) {
+                        const size_t used = strlen(l->automatic);
+                        snprintf(l->automatic + used, sizeof l->automatic - used, " %s", key);
+                } else {
                         char *written = json_is_string(value) ? strdup(json_string_value(value))
                                                               : json_dumps(value, JSON_ENCODE_ANY);
                         if (json_is_real(value) && written)

@@ -40,6 +40,8 @@ struct launch {
         /* Names, each with a blank before it: of what means nothing for time and memory; of what is known and
          * not modelled; and of what did not go together with the plan and was left out. */
         char nothing[4096], unmodelled[1024], left_out[256];
+        /* Likewise keys whose value is "auto": the trainer fills them in. */
+        char automatic[1024];
         int nothing_count;
 };
 
@@ -56,9 +58,10 @@ int launch_open(struct launch *, int argc, char *const *argv, bool predicts, str
  * Does nothing where no file was read. Returns 0, or a negative rv_error with a sentence. */
 int launch_settle(struct launch *, struct options *, int gpus, struct rv_error_info *err);
 
-/* Prints a line on what the file was taken for, and what of it was not used. Returns the same for a report;
- * the caller owns it. */
-void launch_print(const struct launch *, const char *command, FILE *);
+/* Prints a line on what the file was taken for, what of it was not used, and, if `predicted` is a plan that
+ * is predicted as ranvier runs it and not as a framework does, that it is. Returns the same for a report; the
+ * caller owns it. */
+void launch_print(const struct launch *, const char *command, const struct options *predicted, FILE *);
 json_t *launch_json(const struct launch *);
 
 void launch_close(struct launch *);
@@ -69,6 +72,9 @@ void launch_close(struct launch *);
  * NULL: there is none), also against the other files of the command line. Returns 0, or RV_EINPUT with a
  * sentence that says what would be right. */
 int launch_check(const char *list, const struct file_use *uses, int count, struct rv_error_info *err);
+
+/* Returns 0, or RV_EPLAN with a sentence: one of the tools of the list has no such model at all. */
+int launch_check_model(const char *list, const struct gpt *gpt, struct rv_error_info *err);
 
 /* Returns whether launch_write would write a plan, as 0 or the error that it would be. */
 int launch_can_write(const struct options *, int gpus, int gpus_a_node, const char *list,

@@ -540,6 +540,8 @@ static int print(const struct launch_output *out, const char *path, struct rv_er
                                "        --lr 1e-4\n"
                                "        --eval-iters 0\n"
                                "        --log-interval 1\n"
+                               "        --attention-dropout 0\n"
+                               "        --hidden-dropout 0\n"
                                ")\n"
                                "\n"
                                "torchrun --nproc_per_node \"$GPUS_PER_NODE\" --nnodes \"$NNODES\" "

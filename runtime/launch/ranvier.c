@@ -52,7 +52,10 @@ static int read_plan(struct launch *l, struct rv_error_info *err)
         for (int i = 0; rc == 0 && i < l->item_count; i++) {
                 const struct flag *flag = plan_flag(l->items[i].key);
                 if (flag && flag->report != REPORT_NEVER)
-                        rc = launch_say(l, flag->name, flag->argument ? l->items[i].value : "yes",
+                        rc = launch_say(l, flag->name,
+                                        flag->argument || strcmp(l->items[i].value, "no") == 0
+                                                ? l->items[i].value
+                                                : "yes",
                                         l->items[i].key, err);
         }
         return rc;

@@ -198,6 +198,8 @@ static int take_row(struct launch *l, const struct launch_row *row, struct rv_er
         const struct launch_item *item = launch_item(l, row->theirs);
         char text[FLAG_TEXT], right[256];
         const bool flag = row->how == ROW_VALUE || row->how == ROW_CHOICE || row->how == ROW_SWITCH;
+        if (!item && launch_lists(l->automatic, row->theirs))
+                return 0; /* neither the tool's default nor a value: what ranvier takes */
         if (!item)
                 return flag && row->absent ? launch_say(l, row->ours, row->absent, NULL, err) : 0;
         const char *mark = strchr(item->value, MARK);
@@ -248,12 +250,9 @@ static int apply(const struct launch *l, struct options *o, bool predicts, struc
         for (int i = 0; i < l->word_count; i++) {
                 const struct launch_word *word = &l->words[i];
                 struct rv_error_info why;
-                if (!word->flag->argument && strcmp(word->text, "yes") != 0) {
-                        flag_set(word->flag, o, false);
-                        flag_give(word->flag, o);
-                } else if (strcmp(word->flag->name, "like") == 0 && !predicts)
+                if (strcmp(word->flag->name, "like") == 0 && !predicts)
                         continue;
-                else if (flag_parse(word->flag, o, word->text, &why))
+                if (flag_parse(word->flag, o, word->text, &why))
                         return rv_fail(err, why.code, "%s:%d: %s%s%.80s: %s", l->path, word->line,
                                        word->theirs ? word->theirs : l->tool->title,
                                        word->found && *word->found ? " is " : "",
@@ -379,6 +378,12 @@ int launch_settle(struct launch *l, struct options *o, int gpus, struct rv_error
         }
         if (!o->model && l->no_model[0])
                 return rv_fail(err, RV_EINPUT, "%s", l->no_model);
+        if (!o->micro_batch_size && launch_lists(l->automatic, "train_micro_batch_size_per_gpu"))
+                return rv_fail(err, RV_EINPUT,
+                               "%s: train_micro_batch_size_per_gpu is \"auto\", which the trainer fills in: "
+                               "say it by "
+                               "--micro-batch-size",
+                               l->path);
         const int rc = settle_grid(l, o, gpus, err);
         if (rc == 0)
                 leave_out(l, o);
@@ -387,7 +392,7 @@ int launch_settle(struct launch *l, struct options *o, int gpus, struct rv_error
 
 /* ---- what is told ---- */
 
-void launch_print(const struct launch *l, const char *command, FILE *stream)
+void launch_print(const struct launch *l, const char *command, const struct options *predicted, FILE *stream)
 {
         if (!l->tool)
                 return;
@@ -399,7 +404,15 @@ void launch_print(const struct launch *l, const char *command, FILE *stream)
                 fprintf(stream, "; not modelled:%s", l->unmodelled);
         if (l->left_out[0])
                 fprintf(stream, "; not built with this plan, and left out:%s", l->left_out);
+        if (l->automatic[0])
+                fprintf(stream, "; \"auto\" there, and here as given or the default:%s", l->automatic);
         fprintf(stream, "\n");
+        if (predicted && !predicted->framework && !l->tool->like && l->tool != &launch_ranvier)
+                fprintf(stream,
+                        "ranvier %s: predicted as ranvier's own kernels would run it: --like NAME predicts "
+                        "another "
+                        "framework's (ranvier frameworks lists them)\n",
+                        command);
 }
 
 static json_t *names_json(const char *list)
@@ -416,9 +429,10 @@ json_t *launch_json(const struct launch *l)
         json_t *flags = json_object();
         for (int i = 0; i < l->word_count; i++)
                 json_object_set_new(flags, l->words[i].flag->name, json_string(l->words[i].text));
-        return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "path", l->path, "tool", l->tool->title, "flags",
-                         flags, "without_meaning", names_json(l->nothing), "not_modelled",
-                         names_json(l->unmodelled), "left_out", names_json(l->left_out));
+        return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "path", l->path, "tool", l->tool->title,
+                         "flags", flags, "without_meaning", names_json(l->nothing), "not_modelled",
+                         names_json(l->unmodelled), "left_out", names_json(l->left_out), "automatic",
+                         names_json(l->automatic));
 }
 
 void launch_close(struct launch *l)

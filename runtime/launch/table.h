@@ -66,6 +66,8 @@ struct launch_tool {
         const char *like; /* the framework of a prediction; NULL: none */
         /* Whether it knows a key that no row has; NULL: it does not. */
         bool (*knows)(const char *key);
+        /* Returns 0, or RV_EPLAN with a sentence: the tool has no such model; NULL: it takes any. */
+        int (*check_model)(const struct gpt *gpt, struct rv_error_info *err);
 };
 
 extern const struct launch_tool launch_megatron, launch_torchtitan, launch_deepspeed, launch_accelerate,

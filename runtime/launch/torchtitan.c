@@ -260,19 +260,32 @@ static int read_plan(struct launch *l, struct rv_error_info *err)
 
 /* ---- writing ---- */
 
-static int put_model(struct launch_output *out, struct rv_error_info *err)
+/* Which of `models` it is; MODELS: none. */
+static int find_model(const struct gpt *gpt)
 {
-        const struct gpt *gpt = &out->options->gpt;
-        for (int i = 0; i < MODELS; i++) {
-                struct gpt preset;
-                if (gpt_load(&preset, models[i].preset, NULL) || !gpt_same(&preset, gpt))
-                        continue;
-                const int rc = launch_put(out, "model.name", err, "%s", models[i].name);
-                return rc ? rc : launch_put(out, "model.flavor", err, "%s", models[i].flavor);
-        }
+        int i = 0;
+        struct gpt preset;
+        while (i < MODELS && (gpt_load(&preset, models[i].preset, NULL) || !gpt_same(&preset, gpt)))
+                i++;
+        return i;
+}
+
+static int check_model(const struct gpt *gpt, struct rv_error_info *err)
+{
+        if (find_model(gpt) < MODELS)
+                return 0;
         return rv_fail(err, RV_EPLAN,
                        "%s is no model that torchtitan has by name: a flavor of its own is code there",
                        gpt->name);
+}
+
+static int put_model(struct launch_output *out, struct rv_error_info *err)
+{
+        int rc = check_model(&out->options->gpt, err);
+        const int which = rc ? 0 : find_model(&out->options->gpt);
+        if (rc == 0)
+                rc = launch_put(out, "model.name", err, "%s", models[which].name);
+        return rc ? rc : launch_put(out, "model.flavor", err, "%s", models[which].flavor);
 }
 
 static int put_batch(struct launch_output *out, struct rv_error_info *err)
@@ -359,7 +372,12 @@ static int print(const struct launch_output *out, const char *path, struct rv_er
         int rc = file_writer_open(&writer, path, err);
         if (rc)
                 return rc;
-        fprintf(writer.stream, "# A plan of ranvier for torchtitan, on %d GPUs.\n", out->gpus);
+        fprintf(writer.stream,
+                "# A plan of ranvier for torchtitan, on %d GPUs, as its version 0.2 reads it. What it says "
+                "nothing of\n"
+                "# (data set, tokenizer, optimizer, steps, checkpoints) is torchtitan's default: add "
+                "yours.\n",
+                out->gpus);
         for (size_t table = 0; table < sizeof tables / sizeof *tables; table++) {
                 const size_t length = strlen(tables[table]);
                 bool begun = false;
@@ -390,4 +408,5 @@ const struct launch_tool launch_torchtitan = {
         .write = write_plan,
         .print = print,
         .like = NULL, /* read says which */
+        .check_model = check_model,
 };

@@ -335,7 +335,7 @@ static int write_tool(struct launch_output *out, const struct launch_tool *tool,
         if (rc == 0 && notes)
                 fprintf(notes, "launch     %s: %s%s%s\n", tool->title, path,
                         out->left[0] ? "; the training script says" : "", out->left);
-        if (rc == 0 && notes && !out->options->like && tool != &launch_ranvier)
+        if (rc == 0 && notes && !out->options->like && !out->options->framework && tool != &launch_ranvier)
                 fprintf(notes,
                         "           its time is that of ranvier's own kernels; --like %s predicts %s's\n",
                         tool->name, tool->title);
@@ -357,6 +357,16 @@ static struct launch_output output_of(const struct options *o, int gpus, int gpu
         const bool fits = gpus_a_node > 0 && gpus_a_node <= gpus && gpus % gpus_a_node == 0;
         return (struct launch_output){
                 .options = o, .gpus = gpus, .gpus_a_node = fits ? gpus_a_node : usual_gpus_a_node(gpus)};
+}
+
+int launch_check_model(const char *list, const struct gpt *gpt, struct rv_error_info *err)
+{
+        struct targets targets;
+        int rc = parse_targets(list, &targets, err);
+        for (int i = 0; rc == 0 && i < targets.count; i++)
+                if (targets.list[i].tool && targets.list[i].tool->check_model)
+                        rc = targets.list[i].tool->check_model(gpt, err);
+        return rc;
 }
 
 int launch_can_write(const struct options *o, int gpus, int gpus_a_node, const char *list,

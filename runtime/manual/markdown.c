@@ -55,6 +55,8 @@ static void put_option(FILE *out, const json_t *option)
         fprintf(out, "`--%s%s", manual_text(option, "name"), *argument ? " " : "");
         for (; *argument; argument++)
                 fprintf(out, "%s%c", *argument == '|' ? "\\" : "", *argument);
+        if (*manual_text(option, "optional"))
+                fprintf(out, "[=%s]", manual_text(option, "optional"));
         fputs("` | ", out);
         put(out, manual_text(option, "help"));
         put_words(out, json_object_get(option, "values"), manual_text(option, "help"));

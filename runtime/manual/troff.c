@@ -117,6 +117,8 @@ static void put_option(FILE *out, const json_t *option)
         fputs("\\fB\\-\\-", out);
         put(out, name, strlen(name));
         fputs("\\fR", out);
+        if (*manual_text(option, "optional"))
+                fprintf(out, "[=\\fI%s\\fR]", manual_text(option, "optional"));
         if (*argument) {
                 fputs(" \\fI", out);
                 put(out, argument, strlen(argument));

@@ -61,6 +61,8 @@ void flag_set(const struct flag *flag, struct options *o, int value)
                 *(int *)place(flag, o) = value;
 }
 
+static const char *const switched[] = {"no", "yes", NULL};
+
 static int parse_value(const struct flag *flag, struct options *o, const char *text,
                        struct rv_error_info *err)
 {
@@ -70,9 +72,13 @@ static int parse_value(const struct flag *flag, struct options *o, const char *t
         if (flag->parse)
                 return flag->parse(o, text, err);
         if (!flag->argument || flag->names) {
-                rc = flag->argument ? parse_name(option, text, flag->names, &which, err) : 0;
+                which = true;
+                if (flag->argument || text)
+                        rc = parse_name(option, text, flag->argument ? flag->names : switched, &which, err);
+                else
+                        rc = 0;
                 if (rc == 0)
-                        flag_set(flag, o, flag->argument ? which : true);
+                        flag_set(flag, o, which);
                 return rc;
         }
         if (flag->store == STORE_TEXT)
@@ -96,6 +102,11 @@ bool flag_is_given(const struct flag *flag, const struct options *o)
 void flag_give(const struct flag *flag, struct options *o)
 {
         o->given |= bit_of(flag);
+}
+
+void flag_take_back(const struct flag *flag, struct options *o)
+{
+        o->given &= ~bit_of(flag);
 }
 
 int flag_parse(const struct flag *flag, struct options *o, const char *text, struct rv_error_info *err)
@@ -127,7 +138,6 @@ char *flag_write(const struct flag *flag, const struct options *o, char text[FLA
 
 bool flag_words(const struct flag *flag, bool list, struct option_words *words)
 {
-        static const char *const switched[] = {"no", "yes", NULL};
         const bool file = flag->store == STORE_TEXT && !flag->parse;
         *words = (struct option_words){.names = flag->names, .files = file};
         if (flag->words)
@@ -279,7 +289,8 @@ static void add_rows(enum flag_scope scope, struct argp_option *rows)
                         continue;
                 *rows++ = (struct argp_option){.name = flags[i].name,
                                                .key = KEY_FLAGS + i,
-                                               .arg = flags[i].argument,
+                                               .arg = flags[i].argument ? flags[i].argument : "no",
+                                               .flags = flags[i].argument ? 0 : OPTION_ARG_OPTIONAL,
                                                .doc = flags[i].help,
                                                .group = 1};
                 if (flag_words(&flags[i], false, &words[i]))

@@ -112,16 +112,19 @@ const struct flag *flags_all(int *count);
 const struct flag *flag_named(const char *name);
 
 /* Parses a value as the command line gives it and stores it in the options, whose `given` gets the flag's
- * bit. A switch becomes true, and `text` is not looked at. Returns 0, or a negative rv_error with a sentence
- * that names the flag, what was found and what would be right. Conflicts are not looked for. */
+ * bit. A switch becomes true without a text (NULL), and else what that says, "yes" or "no". Returns 0, or a
+ * negative rv_error with a sentence that names the flag, what was found and what would be right. Conflicts
+ * are not looked for. */
 int flag_parse(const struct flag *, struct options *, const char *text, struct rv_error_info *err);
 
 /* Says which words the value may be, or, of a list of a sweep (`list`), each of its values. Returns false if
  * no certain words are right. */
 bool flag_words(const struct flag *, bool list, struct option_words *words);
-/* Whether a flag was given (options->given); and marks it as given with the value that it has. */
+/* Whether a flag was given (options->given); marks it as given with the value that it has, or as not given.
+ */
 bool flag_is_given(const struct flag *, const struct options *);
 void flag_give(const struct flag *, struct options *);
+void flag_take_back(const struct flag *, struct options *);
 
 /* Writes the value of a flag as the command line takes it, or "yes" or "no" for a switch. Returns `text`. */
 enum { FLAG_TEXT = 64 };

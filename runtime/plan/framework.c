@@ -651,6 +651,13 @@ static bool counts(const struct framework *f, int i, const struct options *o)
         return last && !f->terms[has->term].left_out && is_when(has, o);
 }
 
+/* Whether a plan has a flag's value, wherever it is from. */
+static bool is_value(const struct framework_flag *has, const struct options *o)
+{
+        struct options changed = *o;
+        return flag_parse(has->flag, &changed, has->text, NULL) == 0 && flag_equal(has->flag, &changed, o);
+}
+
 void framework_write_flags(const struct options *o, bool left_out, char *text, size_t size)
 {
         const struct framework *f = o->framework;
@@ -659,7 +666,7 @@ void framework_write_flags(const struct options *o, bool left_out, char *text, s
         for (int i = 0; f && i < f->flag_count && used < size; i++) {
                 const struct framework_flag *has = &f->flags[i];
                 const bool taken = o->of_framework & bit_of(has->flag);
-                if (!counts(f, i, o) || taken == left_out)
+                if (!counts(f, i, o) || taken == left_out || (left_out && is_value(has, o)))
                         continue;
                 used += (size_t)snprintf(text + used, size - used, "%s--%s%s%s", used ? " " : "",
                                          has->flag->name, has->text ? " " : "", has->text ? has->text : "");

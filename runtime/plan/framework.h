@@ -126,7 +126,7 @@ int framework_take(struct framework *framework, struct options *options, struct 
 void framework_flags(struct options *options);
 
 /* Writes the flags that a plan has from its framework, as "--p2p blocking --order replicas", or, with
- * `left_out`, those that it has not because they were given otherwise or do not go with it. */
+ * `left_out`, those that it has otherwise because they were given so, or do not go with it. */
 void framework_write_flags(const struct options *options, bool left_out, char *text, size_t size);
 
 /* Writes the names of the terms that hold, or of those that are left out, between commas. */

@@ -287,6 +287,13 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
         return rc ? rc : check_sizes(o, err);
 }
 
+void options_fill_ranks(struct options *o, int ranks)
+{
+        const int64_t grid = options_ranks(o);
+        if (!flag_is_given(flag_named("dp"), o) && o->dp == 1 && ranks % grid == 0)
+                o->dp = (int)(ranks / grid);
+}
+
 static int settle(struct options *o, int ranks, struct rv_error_info *err)
 {
         if (!o->seq_len)
@@ -351,6 +358,13 @@ bool options_wide_gradients(const struct options *o)
         if (o->gradients != GRADIENTS_AUTO)
                 return o->gradients == GRADIENTS_FP32;
         return work_wide_by_default(o->dtype) && shared_state(o) < 2;
+}
+
+bool options_sums_short(const struct options *o)
+{
+        enum { FEW = 16 };
+        const struct plan plan = options_plan(o, false);
+        return o->dtype == DTYPE_BF16 && !plan_keeps_fp32(&plan) && plan.micro_batches > FEW;
 }
 
 bool options_reduces_fp32(const struct options *o)

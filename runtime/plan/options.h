@@ -139,6 +139,10 @@ static inline int options_replicas(const struct options *options)
 bool options_wide_gradients(const struct options *options);
 bool options_reduces_fp32(const struct options *options);
 
+/* Whether gradients of so many micro-batches are added up in bf16 that they come out wrong: such a sum has 8
+ * bits, and does not grow any more when it is 256 times what is added. docs/limits.md has the measurement. */
+bool options_sums_short(const struct options *options);
+
 /* Whether experts are spread over shards and replicas, and not split over shards. */
 static inline bool options_whole_experts(const struct options *options)
 {
@@ -184,6 +188,10 @@ int options_parse_device(const char *text, const char **device, struct rv_error_
 extern const struct option_words options_fusion_words, options_device_words; /* the words that they take */
 
 /* ---- resolving ---- */
+
+/* Where --dp was not given: as many replicas as so many ranks have room for, if stages and shards divide
+ * them. */
+void options_fill_ranks(struct options *options, int ranks);
 
 /* Completes options that were parsed: checks the flags, loads the model, fills in what was not given, and
  * checks the grid, the shapes and what must divide what. `ranks` says how many ranks there are (MPI ranks or

@@ -419,9 +419,10 @@ static bool propose_smaller(const struct options *o, int nth, int *value)
 
 /* What computes more again; never layer, where full does with less time, nor a set of results, which frees
  * too little to be worth a search of its own. */
+/* Frameworks have no recomputation but of whole layers. */
 static bool propose_recompute(const struct options *o, int nth, int *value)
 {
-        static const enum recompute deeper[] = {RECOMPUTE_SELECTIVE, RECOMPUTE_FULL};
+        const enum recompute deeper[] = {RECOMPUTE_SELECTIVE, o->framework ? RECOMPUTE_LAYER : RECOMPUTE_FULL};
         *value = o->recompute;
         for (size_t i = 0; nth > 0 && i < sizeof deeper / sizeof *deeper; i++) {
                 const bool same =
@@ -472,7 +473,7 @@ static const struct flag flags[] = {
          .propose = propose_stages,
          .help = "Pipeline stages, AxoNN's G_inter (default 1)"},
         {.name = "dp", .argument = "D", .scope = FLAG_OF_ONE, AT(STORE_INT, dp), FROM(1, LARGEST_GRID),
-         .help = "Replicas of the pipeline, AxoNN's G_data (default 1)"},
+         .help = "Replicas of the pipeline, AxoNN's G_data (default: what stages and shards leave of the GPUs, or ranks)"},
         {.name = "tp", .argument = "T", .scope = FLAG_OF_ONE, AT(STORE_INT, tp), FROM(1, LARGEST_GRID),
          .parse = parse_shards, .write = write_shards, .value = shards_value, .set = set_shards,
          .help = "Shards of each stage, AxoNN's G_intra (default 1), which must divide the model's heads: products "

@@ -654,13 +654,10 @@ static int run_training(struct run *run, struct rv_error_info *err)
         return rc;
 }
 
-/* A sum in bf16 has 8 bits: it does not grow any more when it is 256 times what is added. docs/limits.md has
- * the measurement. */
 static void warn_of_short_sums(const struct options *o)
 {
-        enum { FEW = 16 };
         const struct plan plan = options_plan(o, false);
-        if (o->dtype != DTYPE_BF16 || plan_keeps_fp32(&plan) || plan.micro_batches <= FEW)
+        if (!options_sums_short(o))
                 return;
         fprintf(stderr,
                 "ranvier train: warning: gradients of %d micro-batches are added up in bf16, in 8 bits: "

@@ -157,9 +157,10 @@ static const struct argp argp = {
         .children = children,
 };
 
-static int check_grid(const struct options *o, int ranks, struct rv_error_info *err)
+static int check_grid(struct options *o, int ranks, struct rv_error_info *err)
 {
-        int64_t grid = options_ranks(o);
+        options_fill_ranks(o, ranks);
+        const int64_t grid = options_ranks(o);
         if (grid == ranks || !o->model || !o->batch_size ||
             !o->micro_batch_size) /* what is missing comes first */
                 return 0;
@@ -404,7 +405,7 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
                 return rc;
         rc = check_outputs(s, err);
         if (rc == 0)
-                launch_print(&s->from, "train", stderr);
+                launch_print(&s->from, "train", NULL, stderr);
         return rc;
 }
 

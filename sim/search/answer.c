@@ -145,8 +145,7 @@ static double seconds_changed(const struct candidate *c, enum answer_what what, 
 bool answer_is_other(const struct options *a, const struct options *b)
 {
         return a->pp != b->pp || a->dp != b->dp || a->tp != b->tp || a->ep != b->ep ||
-               options_context_ranks(a) != options_context_ranks(b) || a->zero != b->zero ||
-               a->offload != b->offload;
+               options_context_ranks(a) != options_context_ranks(b) || a->zero != b->zero;
 }
 
 const struct candidate *answer_next(const struct space_groups *groups, const struct candidate *best)

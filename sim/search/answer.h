@@ -74,8 +74,9 @@ struct answer {
         int win_count;
 };
 
-/* Returns whether two plans divide the work in different ways: another grid, other shares, other
- * recomputation, or data in another memory. Plans that differ in the order of the same work only do not. */
+/* Returns whether two plans divide the work in different ways: another grid, or other shares of the
+ * optimizer's state, gradients or weights. Plans that differ in the order of the same work only, or in where
+ * its data lie, do not. */
 bool answer_is_other(const struct options *a, const struct options *b);
 
 /* Returns the candidate, of all groups, that is best on paper among those other than `best`, or NULL. */

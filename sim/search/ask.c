@@ -3,6 +3,7 @@
 
 #include "runtime/base/command_line.h"
 #include "runtime/base/setting.h"
+#include "runtime/launch/launch.h"
 #include "sim/search/jobs.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ enum { KEY_FLAGS = 0x600, LARGEST_GRID = 1048576 };
 /* Of SPACE_NO, SPACE_YES and SPACE_BOTH. */
 static const char *const offloads[] = {"no", "yes", "both", NULL};
 static const char *const activation_offloads[] = {"no", "yes", "auto", NULL};
-static const char *const ways_to_vary[] = {"default", "megatron", "all", NULL};
+static const char *const ways_to_vary[] = {"default", "megatron", "torchtitan", "deepspeed", "all", NULL};
 
 static int parse_choice(const char *option, const char *text, const char *const *names,
                         enum space_choice *choice, struct rv_error_info *err)
@@ -29,7 +30,12 @@ static int parse_choice(const char *option, const char *text, const char *const 
         return rc;
 }
 
-enum { BOTH_RECOMPUTATIONS = 1 << RECOMPUTE_NONE | 1 << RECOMPUTE_FULL };
+enum {
+        BOTH_RECOMPUTATIONS = 1 << RECOMPUTE_NONE | 1 << RECOMPUTE_FULL,
+        /* What Megatron-LM, torchtitan and DeepSpeed have: they wrap a layer whole, or choose within it. */
+        TOOLS_RECOMPUTATIONS = 1 << RECOMPUTE_NONE | 1 << RECOMPUTE_SELECTIVE | 1 << RECOMPUTE_LAYER |
+                               1 << RECOMPUTE_NORMS_SWIGLU
+};
 
 /* A list of recomputations, or both. */
 static int parse_recomputations(const char *text, unsigned *recomputations, struct rv_error_info *err)
@@ -113,9 +119,9 @@ static const struct setting option_rows[] = {
          .help = "Stored activations in host memory: yes, no, or auto, the default: where a stage stores more than four "
                  "micro-batches, and it wins"},
         {SETTING_WORD, "plans", .argument = "WHICH", AT(plans), WORDS(ways_to_vary),
-         .help = "What the options below vary where they are not given: default; megatron: what Megatron-LM has; all: "
-                 "what could be the best (neither blocking messages nor --recompute layer). Of ranvier plan all is the default, and "
-                 "of a script of Megatron-LM megatron"},
+         .help = "What the options below vary where they are not given: default; megatron, torchtitan, deepspeed: what the tool "
+                 "has, of the last two as far as --launch can write it; all: what could be the best (neither blocking messages nor "
+                 "--recompute layer). Of ranvier plan all is the default, and of another tool's file that tool's"},
         {SETTING_HEADING, .help = "The same for all plans:"},
         {SETTING_OWN, "tokens", .argument = "T", .parse = parse_tokens_of_all,
          .help = "Tokens of the whole training, for its days (default 300B)"},
@@ -216,10 +222,23 @@ int ask_processes(const struct ask *s, int local)
 /* What --plans says of choices that are not given. */
 static void take_preset(struct ask *s)
 {
-        if (!s->plans || !axes_preset(&s->space.axes, s->plans)) /* or "default" */
+        const bool all = s->plans && strcmp(s->plans, "all") == 0,
+                   megatron = s->plans && strcmp(s->plans, "megatron") == 0;
+        if (!s->plans || strcmp(s->plans, "default") == 0)
                 return;
+        axes_preset(&s->space.axes, megatron ? s->plans : "all");
         if (!s->recompute_given)
-                s->space.recompute = BOTH_RECOMPUTATIONS | 1 << RECOMPUTE_SELECTIVE;
+                s->space.recompute = all        ? BOTH_RECOMPUTATIONS | 1 << RECOMPUTE_SELECTIVE
+                                     : megatron ? TOOLS_RECOMPUTATIONS & ~(1u << RECOMPUTE_NORMS_SWIGLU)
+                                                : TOOLS_RECOMPUTATIONS;
+        if (!all && !megatron)
+                snprintf(s->tool, sizeof s->tool, "%s=plan", s->plans);
+}
+
+int ask_allows(void *ask, const struct options *plan, struct rv_error_info *why)
+{
+        const struct ask *s = ask;
+        return s->tool[0] ? launch_can_write(plan, (int)options_ranks(plan), 0, s->tool, why) : 0;
 }
 
 /* Schedule and messages, where there is one of each: so that what does not go together is said at once. */
@@ -279,6 +298,8 @@ int ask_resolve(struct ask *s, struct rv_error_info *err)
         take_single(&s->space.axes, base);
         if (rc == 0)
                 rc = options_resolve(base, 1, err);
+        if (rc == 0 && s->tool[0])
+                rc = launch_check_model(s->tool, &base->gpt, err);
         return rc ? rc : axes_check_built(&s->space.axes, base, err);
 }
 

@@ -20,6 +20,8 @@ struct ask {
         struct space space;
         /* NULL: --plans was not given. */
         const char *plans;
+        /* Where those are plans that a tool has words for: it as launch_can_write takes it; else "". */
+        char tool[32];
         /* By flag, as flags_all has them: as given for all plans, or NULL. */
         const char *fixed[ASK_FLAGS];
         bool recompute_given;
@@ -48,6 +50,9 @@ int ask_machine(struct ask *ask, struct rv_error_info *err);
 /* Takes what --plans and --like say of what is not given, and completes and checks the plan that all
  * candidates begin from. */
 int ask_resolve(struct ask *ask, struct rv_error_info *err);
+
+/* A space's `allows`, whose context is the ask: whether a plan is one of --plans. */
+int ask_allows(void *ask, const struct options *plan, struct rv_error_info *why);
 
 /* Sets a flag for all plans, as if the command line had given it this value, which must stay where it is. */
 int ask_fix(struct ask *ask, const char *flag, const char *value, struct rv_error_info *err);

@@ -1,6 +1,8 @@
 #define _DEFAULT_SOURCE /* strsep */
 #include "sim/search/axes.h"
 
+#include "runtime/plan/framework.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -256,20 +258,36 @@ void axes_describe(const struct axes *axes, const struct options *options, char 
         }
 }
 
+/* A switch that is off is only written where a framework would turn it on. */
+static void write_flag(const struct flag *flag, const struct options *options, FILE *out)
+{
+        char text[FLAG_TEXT];
+        if (flag->argument)
+                fprintf(out, " --%s %s", flag->name, flag_write(flag, options, text));
+        else
+                fprintf(out, " --%s%s", flag->name, flag_value(flag, options) ? "" : "=no");
+}
+
 void axes_write(const struct options *options, FILE *out)
 {
-        struct options defaults;
+        struct options defaults, read = *options;
         struct axes axes;
         options_init(&defaults);
         axes_init(&axes);
         for (int i = 0; i < axes.count; i++) {
                 const struct flag *flag = axes.axis[i].flag;
-                char text[FLAG_TEXT];
-                if (flag_equal(flag, options, &defaults))
-                        continue;
-                if (flag->argument)
-                        fprintf(out, " --%s %s", flag->name, flag_write(flag, options, text));
-                else
-                        fprintf(out, " --%s", flag->name);
+                if (!flag_equal(flag, options, &defaults)) {
+                        write_flag(flag, options, out);
+                        flag_give(flag, &read);
+                } else {
+                        flag_take_back(flag, &read);
+                }
+        }
+        framework_flags(&read); /* what simulate makes of that */
+        for (int i = 0; i < axes.count; i++) {
+                const struct flag *flag = axes.axis[i].flag;
+                const bool matters = !flag->axis->matters || flag->axis->matters(options);
+                if (matters && !flag_equal(flag, options, &read))
+                        write_flag(flag, options, out);
         }
 }

@@ -66,7 +66,8 @@ bool axes_preset(struct axes *axes, const char *preset);
  * the axis changes nothing in plans of the model of `base`. */
 void axis_untried(const struct axis *axis, const struct options *base, char *text, size_t text_size);
 
-/* Writes the values of a plan that are not the default as flags of `ranvier simulate`, each after a blank. */
+/* Writes the values of a plan that are not the default, and those that its framework has otherwise, as flags
+ * of `ranvier simulate`, each after a blank. */
 void axes_write(const struct options *options, FILE *out);
 
 /* Writes the values of a plan for a table, such as "tp 2, 1f1b": those of axes that were varied or set to

@@ -89,7 +89,9 @@ static void start(struct climb *c, bool stages, bool shards)
         const struct axes *axes = &c->space->axes;
         memset(c->chosen, 0, sizeof c->chosen);
         c->chosen[CHOICE_STAGES] = stages ? c->values[CHOICE_STAGES] / 2 : 0;
-        c->chosen[CHOICE_RECOMPUTE] = c->space->recompute & 1u << RECOMPUTE_FULL ? RECOMPUTE_FULL : 0;
+        c->chosen[CHOICE_RECOMPUTE] = c->space->recompute & 1u << RECOMPUTE_FULL    ? RECOMPUTE_FULL
+                                      : c->space->recompute & 1u << RECOMPUTE_LAYER ? RECOMPUTE_LAYER
+                                                                                    : 0;
         c->chosen[axis_index(axes, "tp")] = shards ? largest(axes, "tp") : 0;
         c->chosen[axis_index(axes, "zero")] = stages ? 0 : largest(axes, "zero");
         if (stages && axes_values(axes, "schedule")->count > 1)

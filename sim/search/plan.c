@@ -133,9 +133,11 @@ static int settle_batch(struct settings *s, json_t *assumed, struct rv_error_inf
         if (base->batch_size && s->batch_tokens > 0)
                 return rv_fail(err, RV_EINPUT,
                                "--batch-size and --batch-tokens say the same: give one of them");
-        if (!base->seq_len && base->gpt.n_positions > USUAL_SEQUENCE) {
-                snprintf(s->seq_text, sizeof s->seq_text, "%d", USUAL_SEQUENCE);
-                assume(assumed, "sequences of %d tokens, of at most %d (--seq-len)", USUAL_SEQUENCE,
+        const int window = base->gpt.window,
+                  most = window && window < USUAL_SEQUENCE ? window : USUAL_SEQUENCE;
+        if (!base->seq_len && base->gpt.n_positions > most) {
+                snprintf(s->seq_text, sizeof s->seq_text, "%d", most);
+                assume(assumed, "sequences of %d tokens, of at most %d (--seq-len)", most,
                        base->gpt.n_positions);
                 rc = ask_fix(&s->ask, "seq-len", s->seq_text, err);
         }
@@ -186,14 +188,15 @@ static void widen(struct ask *ask, const struct machine *machine)
         list_divisors(axes, "tp", node < gpus ? node : gpus, MOST_SHARDS);
         if (ask->space.base.gpt.n_expert > 0)
                 list_divisors(axes, "ep", ask->space.base.gpt.n_expert, MOST_EXPERT_RANKS);
-        if (ask->plans && strcmp(ask->plans, "all") != 0)
+        const bool all = strcmp(ask->plans, "all") == 0;
+        if (!all && !ask->tool[0])
                 return;
         list_values(axes, "reshard-after-forward", true, false);
         list_values(axes, "gather-each", GATHER_EACH_MICRO_BATCH, GATHER_EACH_BATCH);
         list_values(axes, "offload-parameters", false, true);
         if (gpus > node)
                 list_values(axes, "shard-replicas", 0, node);
-        if (!ask->recompute_given)
+        if (all && !ask->recompute_given)
                 ask->space.recompute = (1u << RECOMPUTES) - 1 - (1u << RECOMPUTE_LAYER);
 }
 
@@ -237,7 +240,53 @@ static int take_words(struct settings *s, struct rv_error_info *err)
         return rc;
 }
 
-/* The file's plan as it is; what keeps it from being predicted is no error of the question. */
+/* Of what the search was given only one value for, that one. */
+static int take_single_values(struct settings *s, struct rv_error_info *err)
+{
+        const struct space *space = &s->ask.space;
+        struct options *own = &s->own;
+        int rc = 0;
+        for (int i = 0; i < space->axes.count; i++) {
+                const struct axis *axis = &space->axes.axis[i];
+                if (!axis->given || axis->list.count > 1)
+                        continue;
+                flag_set(axis->flag, own, axis->list.values[0]);
+                flag_give(axis->flag, own);
+        }
+        if (space->stages.count == 1) {
+                own->pp = space->stages.values[0];
+                flag_give(flag_named("pp"), own);
+        }
+        if (space->micro_batch_sizes.count == 1) {
+                own->micro_batch_size = space->micro_batch_sizes.values[0];
+                flag_give(flag_named("micro-batch-size"), own);
+        }
+        if (space->offload != SPACE_BOTH) {
+                own->offload = space->offload == SPACE_YES;
+                flag_give(flag_named("offload"), own);
+        }
+        if (space->offload_activations != SPACE_BOTH) {
+                own->offload_activations = space->offload_activations == SPACE_YES;
+                flag_give(flag_named("offload-activations"), own);
+        }
+        for (int r = 0; s->ask.recompute_given && rc == 0 && r < RECOMPUTES; r++)
+                if (space->recompute == 1u << r)
+                        rc = flag_parse(flag_named("recompute"), own, recompute_name((enum recompute)r), err);
+        return rc;
+}
+
+/* In the file's plan, too, what the command line says takes the place of what the file says. */
+static int take_given(struct settings *s, struct rv_error_info *err)
+{
+        int count, rc = 0;
+        const struct flag *flags = flags_all(&count);
+        for (int i = 0; rc == 0 && i < count; i++)
+                if (s->ask.fixed[i])
+                        rc = flag_parse(&flags[i], &s->own, s->ask.fixed[i], err);
+        return rc ? rc : take_single_values(s, err);
+}
+
+/* The file's plan; what keeps it from being predicted is no error of the question. */
 static void resolve_own(struct settings *s)
 {
         const int gpus = s->ask.space.gpus.values[0];
@@ -251,15 +300,38 @@ static void resolve_own(struct settings *s)
                 snprintf(s->own_failure, sizeof s->own_failure, "%s", why.sentence);
 }
 
-/* What Megatron-LM is started with, it can be started with again: so the plans are those that it has. */
-static int take_file(struct settings *s, json_t *assumed, struct rv_error_info *err)
+/* Whose kernels are predicted, its plans are weighed, as far as the tool knows the model. */
+static void assume_plans(struct settings *s, json_t *assumed)
+{
+        static const struct {
+                const char *framework, *plans, *title;
+        } tools[] = {{"megatron", "megatron", "Megatron-LM"},
+                     {"torchtitan", "torchtitan", "torchtitan"},
+                     {"torchtitan-compiled", "torchtitan", "torchtitan"},
+                     {"deepspeed", "deepspeed", "DeepSpeed"}};
+        const char *like = s->file.tool ? s->own.like : s->ask.space.base.like;
+        char list[32];
+        for (size_t i = 0; like && i < sizeof tools / sizeof *tools; i++) {
+                if (s->ask.plans || strcmp(like, tools[i].framework) != 0)
+                        continue;
+                snprintf(list, sizeof list, "%s=plan", tools[i].plans);
+                if (launch_check_model(list, &s->ask.space.base.gpt, NULL))
+                        continue;
+                s->ask.plans = tools[i].plans;
+                assume(assumed, "plans that %s has (--plans)", tools[i].title);
+        }
+}
+
+static int take_file(struct settings *s, struct rv_error_info *err)
 {
         struct ask *ask = &s->ask;
         if (!s->file.tool)
                 return 0;
         if (ask->model)
                 s->own.model = ask->model;
-        int rc = launch_settle(&s->file, &s->own, ask->space.gpus.values[0], err);
+        int rc = take_given(s, err);
+        if (rc == 0)
+                rc = launch_settle(&s->file, &s->own, ask->space.gpus.values[0], err);
         if (rc == 0)
                 rc = take_words(s, err);
         if (rc == 0 && !ask->model) {
@@ -269,10 +341,6 @@ static int take_file(struct settings *s, json_t *assumed, struct rv_error_info *
         if (rc == 0 && !ask->space.base.batch_size && s->batch_tokens == 0 && s->own.batch_size) {
                 snprintf(s->batch_text, sizeof s->batch_text, "%lld", (long long)s->own.batch_size);
                 rc = ask_fix(ask, "batch-size", s->batch_text, err);
-        }
-        if (rc == 0 && !ask->plans && s->own.like && strcmp(s->own.like, "megatron") == 0) {
-                ask->plans = "megatron";
-                assume(assumed, "plans that Megatron-LM has (--plans)");
         }
         if (rc == 0)
                 resolve_own(s);
@@ -294,13 +362,17 @@ static int settle(struct settings *s, json_t *assumed, struct rv_error_info *err
         struct ask *ask = &s->ask;
         struct machine machine;
         char text[NUMBER_TEXT];
-        int rc = take_file(s, assumed, err);
-        if (!ask->plans)
-                ask->plans = "all";
+        int rc = take_file(s, err);
         if (ask->space.micro_batch_sizes.count == 0)
                 ask->space.micro_batch_sizes = (struct int_list){{1, 2, 4, 8, 16, 32, 64}, 7};
         if (rc == 0)
                 rc = load_model(ask, err); /* which the batch follows from */
+        if (rc == 0)
+                assume_plans(s, assumed);
+        if (!ask->plans)
+                ask->plans = "all";
+        if (rc == 0 && s->launch)
+                rc = launch_check_model(s->launch, &ask->space.base.gpt, err);
         if (rc == 0)
                 rc = settle_batch(s, assumed, err);
         snprintf(s->memory_text, sizeof s->memory_text, "%lldB", (long long)s->memory);
@@ -358,13 +430,26 @@ static bool show_weighing(void *context, double share)
         return !interrupted;
 }
 
-/* Of plans that are to be written for another tool those that it has words for. */
-static bool can_be_written(void *context, const struct options *plan)
+/* Whether the user has said how gradients are added up. */
+static bool sums_given(const struct ask *ask)
+{
+        return axes_named((struct axes *)&ask->space.axes, "gather-each")->given ||
+               flag_is_given(flag_named("reduce-dtype"), &ask->space.base) ||
+               flag_is_given(flag_named("gradients"), &ask->space.base);
+}
+
+/* Of plans that are to be written for another tool those that it has words for; and none whose gradients come
+ * out wrong, unless that is asked for. */
+static int may_be(void *context, const struct options *plan, struct rv_error_info *why)
 {
         const struct search *s = context;
-        struct rv_error_info why;
-        return launch_can_write(plan, (int)options_ranks(plan), s->gpus_per_node, s->settings->launch,
-                                &why) == 0;
+        const struct ask *ask = &s->settings->ask;
+        if (options_sums_short(plan) && !sums_given(ask))
+                return rv_fail(why, RV_EPLAN, "gradients of many micro-batches would be added up in bf16");
+        const int rc = ask_allows((struct ask *)ask, plan, why);
+        if (rc || !s->settings->launch)
+                return rc;
+        return launch_can_write(plan, (int)options_ranks(plan), s->gpus_per_node, s->settings->launch, why);
 }
 
 static bool show_simulating(void *context)
@@ -493,7 +578,7 @@ static int weigh(struct search *s, int gpus, struct rv_error_info *err)
         s->space.workers = ask_processes(ask, 1);
         s->space.tick = show_weighing;
         s->space.context = s;
-        s->space.allows = s->settings->launch ? can_be_written : NULL;
+        s->space.allows = may_be;
         progress_begin(&s->progress);
         const int rc = space_explore(&s->groups, &s->space, ask->profile, ask->platform, ask->fits_only, err);
         progress_end(&s->progress, NULL);
@@ -590,6 +675,8 @@ static int show(const struct settings *s, const struct plan_answer *answer, stru
 {
         json_t *json = plan_json(answer);
         int rc = json ? 0 : rv_fail(err, RV_ESYSTEM, "no memory for the answer");
+        if (rc == 0)
+                launch_print(&s->file, "plan", &answer->answer.best->candidate->options, stderr);
         if (rc == 0 && s->json)
                 json_dumpf(json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
         if (rc == 0 && s->json)

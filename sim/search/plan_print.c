@@ -190,6 +190,18 @@ static void print_days(const struct plan_answer *a, FILE *out)
                         a->days_wanted);
 }
 
+/* What an engineer would want to know before it is run. */
+static void print_sums(const struct options *o, FILE *out)
+{
+        const struct plan plan = options_plan(o, false);
+        if (o->dtype == DTYPE_BF16 && !plan_keeps_fp32(&plan) && plan.micro_batches > 1)
+                fprintf(out,
+                        "  gradients    of %d micro-batches are added up in bf16, not in fp32 as "
+                        "--gather-each "
+                        "micro-batch does\n",
+                        plan.micro_batches);
+}
+
 static void print_best(const struct plan_answer *a, FILE *out)
 {
         const struct job *best = a->answer.best;
@@ -207,6 +219,7 @@ static void print_best(const struct plan_answer *a, FILE *out)
                         best->candidate->options.recompute ? ", recomputation counted" : "");
         putc('\n', out);
         print_memory(best, out);
+        print_sums(&best->candidate->options, out);
         print_shares(a, out);
         print_training(a, out);
         print_days(a, out);

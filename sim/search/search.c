@@ -11,11 +11,13 @@ enum { STEP = 16 };
 
 int search_check(const struct space_groups *groups, struct rv_error_info *err)
 {
-        const struct space_group *none = &groups->groups[0];
+        const struct space_group *none = &groups->groups[0], *forbidden = NULL;
         bool fits = false;
         for (int i = 0; i < groups->count; i++) {
                 const struct space_group *group = &groups->groups[i];
                 struct prediction p;
+                if (group->count == 0 && group->forbidden)
+                        forbidden = group;
                 if (group->count == 0) {
                         none = none->considered > 0 && !group->unpriced ? none : group;
                         continue;
@@ -30,6 +32,10 @@ int search_check(const struct space_groups *groups, struct rv_error_info *err)
                 return 0;
         if (none->unpriced)
                 return rv_fail(err, none->no_price.code, "%s", none->no_price.sentence);
+        if (forbidden)
+                return rv_fail(err, RV_EPLAN, "plans fit on %d GPU%s, but none that may be: %s",
+                               forbidden->gpus, rv_plural(forbidden->gpus),
+                               forbidden->why_forbidden.sentence);
         return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", none->gpus,
                        rv_plural(none->gpus), none->considered, (int)strcspn(none->nearest.sentence, ":"),
                        none->nearest.sentence);

@@ -100,7 +100,7 @@ static int no_grid(const struct space *space, const struct space_group *group, s
                                group->gpus, group->excluded[0].first.sentence,
                                group->exclusions > 1 ? "; others for other reasons" : "");
         if (!shards_divide(space, group->gpus))
-                return rv_fail(err, RV_EPLAN, "--gpus %d: no grid divides it: no --tp that is asked for does",
+                return rv_fail(err, RV_EPLAN, "--gpus %d is no multiple of a --tp that is asked for",
                                group->gpus);
         format_list(&space->stages, stages, sizeof stages);
         return rv_fail(err, RV_EPLAN,
@@ -209,6 +209,9 @@ static int merge(struct space_group *group, const struct space_group *found, str
                 group->no_price_number = found->no_price_number;
         }
         group->unpriced += found->unpriced;
+        if (found->forbidden > 0 && group->forbidden == 0)
+                group->why_forbidden = found->why_forbidden;
+        group->forbidden += found->forbidden;
         const bool nearer = found->nearest_excess < group->nearest_excess ||
                             (found->nearest_excess == group->nearest_excess &&
                              found->nearest_number < group->nearest_number);

@@ -42,9 +42,9 @@ struct space {
         /* Called some times a second with the share of the combinations that were looked at, if it is not
          * NULL; when it returns false, the search ends with what it has. */
         bool (*tick)(void *context, double share);
-        /* Whether a plan may be a candidate; asked of those that fit and may be fast enough. NULL: all may.
-         */
-        bool (*allows)(void *context, const struct options *plan);
+        /* Returns 0 where a plan may be a candidate, else an error with a sentence that says why not; asked
+         * of those that fit and may be fast enough. NULL: all may. */
+        int (*allows)(void *context, const struct options *plan, struct rv_error_info *why);
         void *context;
 };
 enum { SPACE_WORKERS = 64 };
@@ -88,6 +88,9 @@ struct space_group {
         /* What was said of the first of them, and its number. */
         struct rv_error_info no_price;
         int64_t no_price_number;
+        /* Plans that fit but that space.allows does not have, and what it said of one of them. */
+        int forbidden;
+        struct rv_error_info why_forbidden;
         /* Plans that fit and offload activations, but are not faster for it than the same plan that keeps
          * them. */
         int needless;

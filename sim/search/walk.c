@@ -123,8 +123,11 @@ static double price(struct collection *c, const struct options *options, double 
 {
         struct rv_error_info why;
         struct paper_bound bound = {limit, 0};
-        if (c->space->allows && !c->space->allows(c->space->context, options))
+        if (c->space->allows && c->space->allows(c->space->context, options, &why)) {
+                if (c->group->forbidden++ == 0)
+                        c->group->why_forbidden = why;
                 return INFINITY;
+        }
         const double seconds = paper_batch_priced(c->machine, options, &bound, &c->memo->paper, &why);
         if (isnan(seconds)) {
                 exclude(c, &why);

@@ -36,12 +36,19 @@ static int split_count(const char *text, const char **name)
 
 static int no_machine(const char *text, const char *name, struct rv_error_info *err)
 {
-        char all[NAMED_MACHINES_TEXT], near[256] = "", *place = NULL;
+        char all[NAMED_MACHINES_TEXT], near[256] = "", lower[64] = "", *place = NULL;
+        for (size_t i = 0; name[i] && i < sizeof lower - 1; i++)
+                lower[i] = (char)tolower((unsigned char)name[i]), lower[i + 1] = 0;
+        named_machine_list(all);
+        for (char *known = strtok_r(all, " ", &place); known; known = strtok_r(NULL, " ", &place))
+                if (strcmp(known, lower) == 0)
+                        return rv_fail(err, RV_EINPUT, "there is no machine '%.40s', but '%s'", text, known);
         named_machine_list(all);
         for (char *known = strtok_r(all, " ", &place); known; known = strtok_r(NULL, " ", &place)) {
                 struct nearest nearest = {.word = name};
                 nearest_offer(&nearest, known);
-                if (nearest.known && strlen(near) + strlen(known) + 3 < sizeof near)
+                const bool begins = strncmp(name, known, strlen(known)) == 0;
+                if ((nearest.known || begins) && strlen(near) + strlen(known) + 3 < sizeof near)
                         snprintf(near + strlen(near), sizeof near - strlen(near), "%s%s", *near ? ", " : "",
                                  known);
         }

@@ -203,11 +203,12 @@ static int take_machine(struct settings *s, struct rv_error_info *err)
 }
 
 /* What needs no file, in the order in which a user would mend it. */
-static int check_settings(const struct settings *s, struct rv_error_info *err)
+static int check_settings(struct settings *s, struct rv_error_info *err)
 {
         char text[GRID_TEXT];
-        const struct options *o = &s->plan;
-        int64_t grid = options_ranks(o);
+        struct options *o = &s->plan;
+        options_fill_ranks(o, s->gpus);
+        const int64_t grid = options_ranks(o);
         if (!s->gpus)
                 return rv_fail(err, RV_EINPUT, "--gpus is missing: how many devices, P x D x T of the plan");
         if (!s->profile && !s->replay)
@@ -462,7 +463,8 @@ static void print_folds(const struct prediction *p)
 {
         const struct options *o = p->options;
         if (p->folds.replicas)
-                printf("folded     %d replicas as 1\n", options_replicas(o));
+                printf("folded     %d replicas%s as 1\n", options_replicas(o),
+                       o->cp > 1 ? ", parts of sequences counted," : "");
         else if (p->not_folded)
                 printf("folded     no: %s\n", p->not_folded);
         if (p->folds.shards)
@@ -685,7 +687,7 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
         report.days_wanted = report_days_wanted(&s->settings->plan.gpt, s->settings->tokens);
         if (!s->settings->replay)
                 find_interval(s, &report);
-        launch_print(&s->settings->from, "simulate", stderr);
+        launch_print(&s->settings->from, "simulate", o, stderr);
         if (s->settings->json)
                 rc = print_json(&report, err);
         else

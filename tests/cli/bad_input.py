@@ -105,7 +105,7 @@ CASES = [
     train("one word too many", "large"),
     train("a schedule that does not exist", "--schedule lifo"),
     train("a grid with too few ranks", "--pp 3", ranks=BOTH),
-    train("a grid with too many ranks", "--pp 1", ranks=(2,)),
+    train("a grid with too many ranks", "--pp 1 --dp 1", ranks=(2,)),
     train("more stages than layers", "--pp 5", ranks=(5,)),
     train("a batch that does not divide", "--batch-size 6 --micro-batch-size 4"),
     train("a sequence longer than the model's", "--seq-len 65"),
@@ -147,7 +147,7 @@ CASES = [
     train("axonn with blocking messages", "--p2p blocking"),
 
     train("--offload with fp32", "--offload"),
-    train("--offload with a value", "--precision mixed --offload=yes", ranks=ALONE),
+    train("--offload with a value", "--precision mixed --offload=maybe", ranks=ALONE),
     train("a precision of another name", "--precision int8"),
     train("products in fp8", "--precision fp8"),
     train("fusion of another kind", "--fusion yes"),
@@ -170,7 +170,7 @@ CASES = [
     train("sums in fp32 once a batch", f"{MIXED} --zero 3 --reduce-dtype fp32 --gather-each batch"),
     train("gathers by arrival", "--zero 3 --offload-activations --pipeline-limit 8"),
     train("overlapped sums of layers that replicas share", "--zero 3 --overlap-allreduce"),
-    train("overlapped sums of what", "--overlap-allreduce=yes"),
+    train("overlapped sums of what", "--overlap-allreduce=all"),
     train("an empty bucket", f"{MIXED} --bucket-params 0"),
     train("a bucket larger than the parameters", f"{MIXED} --bucket-params 61121"),
     train("a bucket that is no number", "--bucket-params half", ranks=ALONE),
@@ -589,6 +589,14 @@ CASES = [
     case("compare into a CSV on a full disk", "compare predicted.json measured.json --csv /dev/full", FAILED),
     case("compare into one of its reports", "compare predicted.json measured.json --csv ./measured.json"),
     case("compare into two files of one name", "compare predicted.json measured.json --csv a.svg --plot a.svg"),
+    case("plan of a model of a hub", "plan meta-llama/Llama-3-8B --gpus 8 --machine h100"),
+    case("plan of a launch script without --from", "plan launch_family.sh --gpus 8 --machine h100"),
+    case("plan on a machine in capitals", "plan tiny --gpus 8 --machine H100"),
+    case("plan on a machine with more in its name", "plan tiny --gpus 8 --machine a100-80gb"),
+    case("plan for torchtitan of a model that it has not", "plan mistral-7b --gpus 8 --machine h100 --launch torchtitan=new.toml"),
+    case("plan of plans of torchtitan, of a model that it has not", "plan mistral-7b --gpus 8 --machine h100 --plans torchtitan"),
+    case("simulate: a DeepSpeed configuration whose micro-batch is the trainer's",
+         "simulate llama3-8b --from launch_auto.json --gpus 8 --machine h100 --seq-len 8192 --batch-size 8"),
     case("compare of a report with a profiler's trace", "compare predicted.json pytorch.json"),
     case("compare of a real run's timeline with a profiler's trace", "compare skipped.json pytorch.json"),
     case("compare of a timeline cut short", "compare trace_truncated.json pytorch.json"),
@@ -714,6 +722,8 @@ def write_launches(folder):
             "experts": f"--num-layers 4 {sizes} --num-experts 8 --expert-model-parallel-size 8", "family": f"--num-layers 4 {sizes} --swiglu",
             "heads": f"--num-layers 4 {sizes} --num-attention-heads 7", "gpus": f"--num-layers 4 {sizes} --pipeline-model-parallel-size 3"}.items():
         write(folder, f"launch_{name}.sh", script % flags)
+    write(folder, "launch_auto.json", json.dumps({"train_micro_batch_size_per_gpu": "auto", "train_batch_size": 8, "bf16": {"enabled": True},
+                                                  "zero_optimization": {"stage": 2}}))
     write(folder, "launch_vocabulary.sh", (script % f"--num-layers 4 {sizes}").replace("    --vocab-size 256\n", ""))
     job = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n'
     write(folder, "launch_other.toml", '[project]\nname = "a package"\n')

@@ -33,7 +33,7 @@ def described(*command):
 def help_options(command):
     """The long options of argp's own --help."""
     shown = ranvier.run([command, "--help"])[1]
-    return set(re.findall(r"^ {2}(?:-\w, | {4})--([a-z0-9-]+)(?:=\S+(?: +|$)| {2,}|$)", shown, re.M))
+    return set(re.findall(r"^ {2}(?:-\w, | {4})--([a-z0-9-]+)(?:=\S+(?: +|$)|\[=\S+\](?: +|$)| {2,}|$)", shown, re.M))
 
 
 def complete(*words, folder=None):

@@ -252,7 +252,7 @@ result "--plans all tries every schedule and way to share"
         [ "$(tail -n +2 "$folder/plans.csv" | cut -d, -f25 | sort -u)" = 1 ]
 result "but for what is given"
 said=$("$ranvier" "${small[@]}" --plans some 2>&1)
-[ $? -eq 2 ] && grep -q "^ranvier sweep: --plans: 'some' is not known; there are default, megatron and all$" <<<"$said"
+[ $? -eq 2 ] && grep -q "^ranvier sweep: --plans: 'some' is not known; there are default, megatron, torchtitan, deepspeed and all$" <<<"$said"
 result "and other plans are not known"
 
 names=$("$ranvier" simulate tiny --schedule none 2>&1 | sed -n "s/.*'none' is not known; there are //p" | tr -d ',' | sed 's/ and / /')

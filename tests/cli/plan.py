@@ -116,6 +116,60 @@ def check_file(tap, folder):
     tap.ok(status == 2 and "/nowhere" in err, "a file that cannot be written is told before the search", err)
 
 
+def simulated(command, folder, *more):
+    """The seconds of a batch by a command that an answer gives."""
+    report = os.path.join(folder, "simulated.json")
+    status, _, err = ranvier.run([*shlex.split(command)[1:], *more, "--report", report])
+    if status:
+        raise SystemExit(f"{command}: {err}")
+    with open(report) as file:
+        return json.load(file)["batch_seconds"]["median"]
+
+
+def check_own(tap, folder):
+    """The plan of a file is taken as the command line asks for it, and its flags are all that it is."""
+    script, deepspeed = os.path.join(folder, "plain.sh"), os.path.join(folder, "ds.json")
+    flags = ["--tp", 4, "--dp", 2, "--micro-batch-size", 1, "--sequence-parallel", "--zero", 1, "--overlap-allreduce=no"]
+    ranvier.run(["simulate", *QUESTION, *flags, "--like", "megatron", "--launch", f"megatron={script}"])
+    own = plan("--from", script, "--machine", MACHINE)["own"]
+    tap.ok("--overlap-allreduce=no" in own["flags"], "a switch of a framework that the file leaves off is among its plan's flags", own["flags"])
+    tap.ok(near(simulated(own["again"], folder), own["batch_seconds"]["median"], 1e-8), "with which it is simulated to the same time", own)
+    answer = plan("--from", script, "--machine", MACHINE, "--zero", 0)
+    tap.ok(answer["own"]["plan"]["zero"] == 0 and answer["best"]["plan"]["zero"] == 0, "a flag of the command line takes the place of the file's",
+           answer["own"]["flags"])
+    with open(deepspeed, "w") as file:
+        json.dump({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 1, "gradient_clipping": "auto", "bf16": {"enabled": True},
+                   "zero_optimization": {"stage": 3}}, file)
+    question = [MODEL, "--from", deepspeed, "--gpus", 8, "--machine", MACHINE, *AXES[:-2], "--recompute", "layer"]
+    ours, theirs = plan(*question), plan(*question, "--like", "deepspeed")
+    tap.ok(theirs["own"]["plan"]["like"] == "deepspeed" and theirs["own"]["batch_seconds"]["median"] > 1.1 * ours["own"]["batch_seconds"]["median"],
+           "a file's plan is predicted as the framework that the command line names", (ours["own"]["plan"], theirs["own"]["plan"]))
+    tap.ok(ours["own"]["plan"]["recompute"] == theirs["own"]["plan"]["recompute"] == "layer" and ours["own"]["plan"]["clip"] == 1,
+           "and so is its recomputation; \"auto\" is the default", ours["own"]["plan"])
+    tap.ok(ours["from"]["automatic"] == ["gradient_clipping"], "which is listed", ours["from"])
+    words = " ".join(str(word) for word in question)
+    said = ranvier.run(["plan", *question])[2] + ranvier.run(["plan", *question, "--like", "deepspeed"])[2]
+    tap.ok(said.count("own kernels") == 1, "where no framework is named, it is said whose kernels are predicted", words + said)
+
+
+def check_tools(tap):
+    """Plans of a tool: those that it can be told, where it is named by --like too."""
+    question = [MODEL, "--machine", MACHINE, "--gpus", 8, "--batch-size", 256, "--micro-batch-size", 1]
+    for like, plans in (("torchtitan", "torchtitan"), ("megatron", "Megatron-LM"), ("deepspeed", "DeepSpeed")):
+        answer = plan(*question, "--like", like)
+        said = " ".join(answer["question"]["assumed"])
+        with tempfile.TemporaryDirectory() as folder:
+            words = shlex.split(answer["again"])
+            status, _, err = ranvier.run([*words[1:], "--launch", f"{like}={os.path.join(folder, 'launched')}"])
+        tap.ok(f"plans that {plans} has" in said and status == 0, f"like {like}: the best plan is one that it can be told", said + err)
+    answer = plan("mistral-7b", "--machine", MACHINE, "--gpus", 8, "--like", "torchtitan", "--tp", 1, "--pp", 1)
+    tap.ok("sequences of 4096" in " ".join(answer["question"]["assumed"]), "sequences are no longer than a sliding window, unasked", answer["question"])
+    asked = plan(*question, "--zero", "3", "--gather-each", "batch")
+    unasked = plan(*question, "--zero", "3")
+    tap.ok(asked["best"]["plan"]["gather_each"] == "batch" and unasked["best"]["plan"].get("gather_each", "micro-batch") == "micro-batch",
+           "gradients of 32 micro-batches are added up in bf16 only where that is asked for", (asked["best"]["plan"], unasked["best"]["plan"]))
+
+
 def check_text(tap):
     status, out, err = ranvier.run(["plan", *QUESTION, *AXES])
     parts = ("the best plan", "a batch", "throughput", "memory", "bound by", "training", "searched", "profile", "platform", "again")
@@ -152,6 +206,8 @@ def main():
             answer = compare_with_sweep(tap, folder)
             check_again(tap, folder, answer)
             check_file(tap, folder)
+            check_own(tap, folder)
+        check_tools(tap)
         check_changes(tap)
         check_days(tap)
         check_interrupt(tap)

@@ -203,36 +203,46 @@ struct trial {
 struct trial_answer {
         double seconds; /* for a sequence, of the best; INFINITY: none */
         int which;      /* of the plans tried */
+        enum recompute recompute;
 };
 
 static int try_and_tell(void *context, int to)
 {
         const struct trial *trial = context;
-        struct trial_answer answer = {INFINITY, 0};
+        struct trial_answer answer = {INFINITY, 0, RECOMPUTE_NONE};
         struct paper_memo memo = {0};
         for (int i = 0; i < trial->tried->count; i++) {
-                const double seconds = seconds_changed(trial->tried->list[i], trial->what, 2, &memo);
+                struct candidate plan = *trial->tried->list[i];
+                double seconds = seconds_changed(&plan, trial->what, 2, &memo);
+                if (isnan(seconds) && trial->what == ANSWER_FP8) {
+                        /* Copies in fp8 take memory, which more recomputation makes room for. */
+                        plan.options.recompute = plan.options.framework ? RECOMPUTE_LAYER : RECOMPUTE_FULL;
+                        seconds = seconds_changed(&plan, trial->what, 2, &memo);
+                }
                 if (seconds < answer.seconds)
-                        answer = (struct trial_answer){seconds, i};
+                        answer = (struct trial_answer){seconds, i, plan.options.recompute};
         }
         return child_tell(to, &answer, sizeof answer);
 }
 
 static void keep_change(struct answer *answer, enum answer_what what, double seconds,
-                        const struct candidate *plan)
+                        const struct options *plan)
 {
         const struct candidate *best = answer->best->candidate;
         const double gain = best->paper_seconds / (double)best->options.batch_size / seconds - 1;
         if (gain > 0)
-                answer->changes[answer->change_count++] = (struct answer_change){what, gain, plan->options};
+                answer->changes[answer->change_count++] = (struct answer_change){what, gain, *plan};
 }
 
 static void take_trial(struct answer *answer, struct trial *trial)
 {
         struct trial_answer told;
         int status;
-        if (child_answer(&trial->child, &told, sizeof told, &status) == sizeof told && !isinf(told.seconds))
-                keep_change(answer, trial->what, told.seconds, trial->tried->list[told.which]);
+        if (child_answer(&trial->child, &told, sizeof told, &status) != sizeof told || isinf(told.seconds))
+                return;
+        struct options plan = trial->tried->list[told.which]->options;
+        plan.recompute = told.recompute;
+        keep_change(answer, trial->what, told.seconds, &plan);
 }
 
 /* What makes no difference to a plan of the kind is not tried. */
@@ -279,7 +289,7 @@ static int find_changes(struct answer *answer, const struct space_groups *groups
         const struct candidate *larger = best_larger(groups);
         if (larger)
                 keep_change(answer, ANSWER_MEMORY, larger->paper_seconds / (double)larger->options.batch_size,
-                            larger);
+                            &larger->options);
         if (answer->change_count)
                 qsort(answer->changes, (size_t)answer->change_count, sizeof *answer->changes, by_gain);
         return rc;

@@ -227,14 +227,28 @@ static int check_settings(const struct settings *s, struct rv_error_info *err)
 
 /* ---- a file of another tool ---- */
 
-/* What the file says of all plans: whatever a search does not choose, and the command line did not say. */
+/* Whether the command line names another framework than the file is of. */
+static bool is_for_another(const struct settings *s)
+{
+        const char *asked = s->ask.space.base.like;
+        for (int i = 0; asked && i < s->file.word_count; i++)
+                if (strcmp(s->file.words[i].flag->name, "like") == 0)
+                        return strcmp(s->file.words[i].text, asked) != 0;
+        return false;
+}
+
+/* What the file says of all plans: whatever a search does not choose, and the command line did not say. For
+ * another framework, what is trained: how is the file's framework's. */
 static int take_words(struct settings *s, struct rv_error_info *err)
 {
+        static const char what_is_trained[] = "batch-size seq-len precision clip expert-capacity";
+        const bool another = is_for_another(s);
         int count, rc = 0;
         const struct flag *flags = flags_all(&count);
         for (int i = 0; rc == 0 && i < s->file.word_count; i++) {
                 const struct launch_word *word = &s->file.words[i];
-                if (word->flag->sweep == SWEEP_FIXED && !s->ask.fixed[word->flag - flags])
+                const bool counts = !another || strstr(what_is_trained, word->flag->name);
+                if (counts && word->flag->sweep == SWEEP_FIXED && !s->ask.fixed[word->flag - flags])
                         rc = ask_fix(&s->ask, word->flag->name, word->text, err);
         }
         return rc;

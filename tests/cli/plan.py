@@ -135,6 +135,10 @@ def check_own(tap, folder):
     tap.ok("--overlap-allreduce=no" in own["flags"], "a switch of a framework that the file leaves off is among its plan's flags", own["flags"])
     tap.ok(near(simulated(own["again"], folder), own["batch_seconds"]["median"], 1e-8), "with which it is simulated to the same time", own)
     answer = plan("--from", script, "--machine", MACHINE, "--zero", 0)
+    answers = plan("--from", script, "--machine", MACHINE, "--like", "torchtitan", "--launch", f"torchtitan={os.path.join(folder, 'job.toml')}",
+                   "--tp", "1,4", "--pp", "1,2", "--cp", 1, "--micro-batch-size", 1)
+    tap.ok(answers["own"]["plan"]["like"] == "torchtitan" and answers["best"]["plan"]["zero"] == 3 and os.path.exists(os.path.join(folder, "job.toml")),
+           "of a script of Megatron-LM a plan for torchtitan is found and written", answers["best"]["flags"])
     tap.ok(answer["own"]["plan"]["zero"] == 0 and answer["best"]["plan"]["zero"] == 0, "a flag of the command line takes the place of the file's",
            answer["own"]["flags"])
     with open(deepspeed, "w") as file:

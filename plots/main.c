@@ -163,7 +163,7 @@ static int compare_runs(const struct compare_options *o, const struct run *runs,
                 compare_print_all(runs, count, &summary, stdout);
         if ((o->csv && compare_write_csv(runs, count, o->csv, err)) ||
             (o->plot && figures_predicted_measured(o->plot, runs, count, err)) ||
-            (o->html && html_report(o->html, o->reports.list, count, o->command, err)))
+            (o->html && html_report(o->html, NULL, o->reports.list, count, o->command, err)))
                 return complain("compare", err);
         if (file_check_printed(err))
                 return complain("compare", err);
@@ -554,12 +554,15 @@ static int command_plot(int argc, char **argv)
 struct report_options {
         struct words words;  /* OUT FILE... */
         const char *command; /* NULL: this one */
+        const char *title;   /* NULL: what the files are of */
 };
 
 /* clang-format off */
 static const struct setting report_rows[] = {
         {SETTING_TEXT, "command", .argument = "TEXT", AT(report_options, command),
          .help = "The command that the page says it was made with (default: this one)"},
+        {SETTING_TEXT, "title", .argument = "TEXT", AT(report_options, title),
+         .help = "What stands above the page (default: the model and what was asked)"},
         {.help = NULL},
 };
 /* clang-format on */
@@ -588,6 +591,7 @@ static const struct argp report_argp = {
                "other. OUT is the page, whose name ends in .html, or a folder, which is made if it is "
                "missing: its page is report.html.\vExamples:\n"
                "  ranvier report report.html plan.json\n"
+               "  ranvier report two.html ours.json better.json --title 'Two plans for 64 H100'\n"
                "  ranvier report out/ predicted-*.json measured-*.json sweep.csv trace.json\n"};
 
 /* The name of the page: of a folder report.html in it. */
@@ -620,7 +624,7 @@ static int report(const struct report_options *o, const char *command, struct rv
         if (rc == 0)
                 rc = check_outputs(&output, 1, &o->words, 1, err);
         if (rc == 0)
-                rc = html_report(path, o->words.list + 1, o->words.count - 1,
+                rc = html_report(path, o->title, o->words.list + 1, o->words.count - 1,
                                  o->command ? o->command : command, err);
         return rc;
 }

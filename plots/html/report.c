@@ -54,6 +54,16 @@ static void put_time(struct page *p, const char *label, double median, double lo
         page_card(p, label, number_seconds(value, median), note);
 }
 
+static void put_cost(struct page *p, const json_t *plan, double cost)
+{
+        const double price = number_of(json_object_get(plan, "question"), "price_per_gpu_hour");
+        char count[NUMBER_TEXT], note[64] = "";
+        if (price > 0)
+                snprintf(note, sizeof note, "at %g for a GPU hour", price);
+        if (cost > 0)
+                page_card(p, "Cost", number_count(count, cost), note);
+}
+
 static void put_training(struct page *p, const json_t *plan, const json_t *best)
 {
         char text[64], tokens[NUMBER_TEXT], count[NUMBER_TEXT], hours[64];
@@ -67,8 +77,7 @@ static void put_training(struct page *p, const json_t *plan, const json_t *best)
                                   : ", longer than wanted");
         page_card(p, "Training", text, hours);
         page_card(p, "GPU hours", number_count(count, number_of(best, "gpu_hours")), "");
-        if (cost > 0)
-                page_card(p, "Cost", number_count(count, cost), "in the unit of --price-per-gpu-hour");
+        put_cost(p, plan, cost);
         if (energy > 0) {
                 snprintf(text, sizeof text, "%s kWh", number_count(count, energy));
                 page_card(p, "Energy, at most", text, text_of(json_object_get(plan, "sources"), "power"));
@@ -139,6 +148,29 @@ static void put_changes(struct page *p, const json_t *plan)
         page_table_end(p);
 }
 
+/* The plan of the file that the question is from, beside the best. */
+static void put_own(struct page *p, const json_t *plan)
+{
+        const json_t *own = json_object_get(plan, "own");
+        const char *path = base_name(text_of(json_object_get(plan, "from"), "path"));
+        char heading[160], text[NUMBER_TEXT];
+        if (!own)
+                return;
+        snprintf(heading, sizeof heading, "The plan of %.120s", path);
+        page_heading(p, heading);
+        if (!json_is_object(own)) {
+                page_paragraph(p, "It was not simulated: %s.",
+                               json_string_value(own) ? json_string_value(own) : "");
+                return;
+        }
+        const double best = number_of(json_object_get(json_object_get(plan, "best"), "batch_seconds"),
+                                      "median"),
+                     seconds = number_of(json_object_get(own, "batch_seconds"), "median");
+        page_command(p, text_of(own, "flags"));
+        page_paragraph(p, "A batch takes %s: the best plan has %.1f %% more throughput.",
+                       number_seconds(text, seconds), 100 * (seconds / best - 1));
+}
+
 static void put_second(struct page *p, const json_t *plan)
 {
         const json_t *second = json_object_get(plan, "second"), *win,
@@ -179,10 +211,11 @@ static void put_plan(struct page *p, const json_t *plan)
         page_format(p,
                     "How should %s be trained on %.0f GPUs (%s, %s), in batches of %.0f sequences of %.0f "
                     "tokens, in "
-                    "%s, and what does that take?",
+                    "%s%s%s, and what does that take?",
                     text_of(question, "model"), number_of(question, "gpus"), text_of(question, "gpu"),
                     text_of(question, "platform"), number_of(question, "batch_size"),
-                    number_of(question, "seq_len"), text_of(question, "precision"));
+                    number_of(question, "seq_len"), text_of(question, "precision"),
+                    *text_of(question, "like") ? ", as it runs in " : "", text_of(question, "like"));
         json_array_foreach(json_object_get(question, "assumed"), i, assumed)
         {
                 page_format(p, " Assumed: %s.", json_string_value(assumed));
@@ -190,6 +223,7 @@ static void put_plan(struct page *p, const json_t *plan)
         fputs("</p>\n", p->out);
         page_section(p, "The answer", NULL);
         put_answer(p, plan);
+        put_own(p, plan);
         put_bounds(p, plan);
         put_second(p, plan);
         put_changes(p, plan);
@@ -237,6 +271,17 @@ static int ranks_of(const struct run *run)
         return run->pp * run->dp * run->tp * run->context_ranks;
 }
 
+/* Of the whole training, whose tokens the report says. */
+static void put_days(struct page *p, const struct run *run)
+{
+        const double days = number_of(run->document, "training_days"), hours = 24 * days * ranks_of(run);
+        char text[96], tokens[NUMBER_TEXT], count[NUMBER_TEXT];
+        snprintf(text, sizeof text, days > 0 ? "%.1f for %s tokens" : "", days,
+                 number_tokens(tokens, number_of(run->document, "training_tokens")));
+        page_number(p, days, text);
+        page_number(p, hours, days > 0 ? number_count(count, hours) : "");
+}
+
 static void put_run(struct page *p, const struct run *run)
 {
         const struct figures *f = &run->figures;
@@ -266,6 +311,7 @@ static void put_run(struct page *p, const struct run *run)
         page_number(p, f->bubble_fraction, text);
         put_bytes(p, (double)f->device_peak_bytes);
         put_bytes(p, (double)f->host_offloaded_bytes);
+        put_days(p, run);
 }
 
 static void put_pairs(struct page *p, const struct inputs *in, int count)
@@ -365,6 +411,37 @@ static int put_models(struct page *p, const struct inputs *in, struct rv_error_i
         return rc;
 }
 
+/* Whether two predictions are of the same training on as many devices. */
+static bool same_question(const struct run *a, const struct run *b)
+{
+        return a->simulated && b->simulated && strcmp(a->gpt.name, b->gpt.name) == 0 &&
+               a->batch_size == b->batch_size && a->seq_len == b->seq_len && ranks_of(a) == ranks_of(b);
+}
+
+/* Of several predictions of one training: which is the fastest, and by how much. */
+static void put_fastest(struct page *p, const struct inputs *in)
+{
+        const struct run *best = &in->run[0];
+        char text[NUMBER_TEXT];
+        for (int i = 1; i < in->runs; i++) {
+                if (!same_question(best, &in->run[i]))
+                        return;
+                best = in->run[i].figures.median < best->figures.median ? &in->run[i] : best;
+        }
+        if (in->runs < 2)
+                return;
+        fputs("<p>", p->out);
+        page_format(p, "%s is the fastest, with %s a batch", base_name(best->path),
+                    number_seconds(text, best->figures.median));
+        for (int i = 0, told = 0; i < in->runs; i++)
+                if (&in->run[i] != best)
+                        page_format(p, "%s %.1f %% more throughput than %s", told++ ? ", and" : ":",
+                                    100 * (in->run[i].figures.median / best->figures.median - 1),
+                                    base_name(in->run[i].path));
+        page_text(p, ".");
+        fputs("</p>\n", p->out);
+}
+
 static int put_runs(struct page *p, const struct inputs *in, struct rv_error_info *err)
 {
         static const char *const columns[] = {"Report",         "World",
@@ -374,11 +451,13 @@ static int put_runs(struct page *p, const struct inputs *in, struct rv_error_inf
                                               "Time per batch", "Nine times in ten",
                                               "Tokens/s",       "Of peak",
                                               "Bubble",         "Device memory",
-                                              "Host memory",    NULL};
+                                              "Host memory",    "Days",
+                                              "GPU hours",      NULL};
         if (in->runs == 0)
                 return 0;
         page_section(p, "Plans and what they take",
                      "A click on a column's name sorts by it. Memory is that of the rank with most of it.");
+        put_fastest(p, in);
         page_table(p, columns, in->runs > 1 ? "Show only rows with" : NULL);
         for (int i = 0; i < in->runs; i++)
                 put_run(p, &in->run[i]);
@@ -619,7 +698,7 @@ static void choose_title(const struct inputs *in, const char *command, char *tit
                          in->tables ? base_name(in->table_paths[0]) : base_name(in->trace_paths[0]));
 }
 
-int html_report(const char *path, char *const *files, int count, const char *command,
+int html_report(const char *path, const char *given_title, char *const *files, int count, const char *command,
                 struct rv_error_info *err)
 {
         struct inputs in;
@@ -627,7 +706,10 @@ int html_report(const char *path, char *const *files, int count, const char *com
         char title[256], subtitle[128];
         int rc = inputs_open(&in, files, count, err);
         if (rc == 0) {
-                choose_title(&in, command, title, sizeof title);
+                if (given_title)
+                        snprintf(title, sizeof title, "%s", given_title);
+                else
+                        choose_title(&in, command, title, sizeof title);
                 snprintf(subtitle, sizeof subtitle, "A report of ranvier, of %d file%s", count,
                          rv_plural(count));
                 rc = page_begin(&p, path, title, subtitle, err);

@@ -438,11 +438,13 @@ static json_t *question_json(const struct plan_answer *a)
 {
         const struct options *o = &a->answer.best->candidate->options;
         const struct machine *m = machine_of(a);
-        return json_pack("{s:s, s:i, s:s, s:s, s:s, s:I, s:i, s:s, s:O}", "model", o->gpt.name, "gpus",
-                         m->gpus, "gpu", m->platform.gpu[0] ? m->platform.gpu : m->profile.device.name,
-                         "platform", m->platform.name, "profile", m->profile.path, "batch_size",
-                         (json_int_t)o->batch_size, "seq_len", o->seq_len, "precision",
-                         precision_name(o->dtype, o->format), "assumed", a->assumed);
+        return json_pack(
+                "{s:s, s:i, s:s, s:s, s:s, s:I, s:i, s:s, s:s?, s:f, s:O}", "model", o->gpt.name, "gpus",
+                m->gpus, "gpu", m->platform.gpu[0] ? m->platform.gpu : m->profile.device.name, "platform",
+                m->platform.name, "profile", m->profile.path, "batch_size", (json_int_t)o->batch_size,
+                "seq_len", o->seq_len, "precision", precision_name(o->dtype, o->format), "like",
+                o->framework ? o->framework->name : NULL, "price_per_gpu_hour", a->price_per_gpu_hour,
+                "assumed", a->assumed);
 }
 
 static json_t *sources_json(const struct plan_answer *a)

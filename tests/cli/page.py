@@ -120,6 +120,11 @@ def run(tap, what, arguments, ranks=0):
     return out
 
 
+def read_json(path):
+    with open(path) as file:
+        return json.load(file)
+
+
 def check_plan(tap, folder):
     page, answer = os.path.join(folder, "plan.html"), os.path.join(folder, "plan.json")
     run(tap, "plan writes a page", ["plan", *PLAN, "--pp", "1,2", "--tp", "1,2", "--schedule", "1f1b", "--html", page, "--report", answer])
@@ -129,6 +134,21 @@ def check_plan(tap, folder):
     for fact in (plan["best"]["flags"], plan["second"]["flags"], plan["again"], plan["sources"]["platform"], f'{plan["search"]["weighed"]:,} plans'):
         tap.ok(html.escape(fact) in text, f"plan: the page says {fact[:60]}")
     tap.ok('<td>best.json</td>' in text and f'<td>second.json</td>' in text, "plan: and has its plans simulated again")
+
+
+def check_own(tap, folder):
+    """A question from a launch script: the page has its plan, as whose it is predicted, and what a GPU costs."""
+    script, page, answer = (os.path.join(folder, name) for name in ("train.sh", "own.html", "own.json"))
+    run(tap, "simulate writes a launch script", ["simulate", *PLAN, "--tp", 4, "--dp", 2, "--zero", 1, "--micro-batch-size", 1, "--like", "megatron",
+                                                 "--launch", f"megatron={script}"])
+    run(tap, "plan of a script writes a page", ["plan", "--from", script, "--machine", "h100", "--tp", "1,4", "--cp", 1, "--price-per-gpu-hour", 2.5,
+                                                "--html", page, "--report", answer])
+    text = check_page(tap, folder, "plan of a script", page, figures=3, zooms=1)
+    with open(answer) as file:
+        plan = json.load(file)
+    gain = 100 * (plan["own"]["batch_seconds"]["median"] / plan["best"]["batch_seconds"]["median"] - 1)
+    for fact in ("The plan of train.sh", plan["own"]["flags"], f"{gain:.1f} % more throughput", "at 2.5 for a GPU hour", "as it runs in megatron"):
+        tap.ok(html.escape(fact) in text, f"plan of a script: the page says {fact[:60]}")
 
 
 def check_runs(tap, folder):
@@ -143,7 +163,18 @@ def check_runs(tap, folder):
     run(tap, "report makes a folder", ["report", out, *reports, trace])
     text = check_page(tap, folder, "reports", os.path.join(out, "report.html"), figures=4, zooms=1)
     tap.ok("<td>a &lt;&amp;&gt;.json</td>" in text and "a <&>.json" not in text, "names are escaped")
+    tap.ok("is the fastest" not in text, "trainings on different numbers of GPUs are not ranked")
     run(tap, "report goes into a folder that is there", ["report", out, reports[0]])
+    other, two = os.path.join(folder, "d.json"), os.path.join(folder, "two.html")
+    run(tap, "simulate d", ["simulate", *SMALL, "--gpus", 4, "--pp", 4, "--report", other])
+    run(tap, "report takes a title", ["report", two, reports[2], other, "--title", "Two <plans>"])
+    text = check_page(tap, folder, "two", two, figures=2, zooms=0)
+    seconds = [report["batch_seconds"]["median"] for report in map(read_json, (reports[2], other))]
+    names = ["c &lt;&amp;&gt;.json", "d.json"]
+    best = seconds.index(min(seconds))
+    tap.ok(f"{names[best]} is the fastest" in text and f"{100 * (max(seconds) / min(seconds) - 1):.1f} % more throughput than {names[1 - best]}" in text,
+           "of two plans of one training the page says which is faster, and by how much", seconds)
+    tap.ok("<title>Two &lt;plans&gt;" in text and "300B tokens" in text, "under the title that was given, with days")
 
 
 def check_pairs(tap, folder):
@@ -179,6 +210,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         before = set(os.listdir(tempfile.gettempdir()))
         check_plan(tap, folder)
+        check_own(tap, folder)
         check_runs(tap, folder)
         check_pairs(tap, folder)
         check_tables(tap, folder)

@@ -422,7 +422,8 @@ static bool propose_smaller(const struct options *o, int nth, int *value)
 /* Frameworks have no recomputation but of whole layers. */
 static bool propose_recompute(const struct options *o, int nth, int *value)
 {
-        const enum recompute deeper[] = {RECOMPUTE_SELECTIVE, o->framework ? RECOMPUTE_LAYER : RECOMPUTE_FULL};
+        const enum recompute deeper[] = {RECOMPUTE_SELECTIVE,
+                                         o->framework ? RECOMPUTE_LAYER : RECOMPUTE_FULL};
         *value = o->recompute;
         for (size_t i = 0; nth > 0 && i < sizeof deeper / sizeof *deeper; i++) {
                 const bool same =

@@ -37,8 +37,9 @@ static int split_count(const char *text, const char **name)
 static int no_machine(const char *text, const char *name, struct rv_error_info *err)
 {
         char all[NAMED_MACHINES_TEXT], near[256] = "", lower[64] = "", *place = NULL;
-        for (size_t i = 0; name[i] && i < sizeof lower - 1; i++)
-                lower[i] = (char)tolower((unsigned char)name[i]), lower[i + 1] = 0;
+        snprintf(lower, sizeof lower, "%s", name);
+        for (char *at = lower; *at; at++)
+                *at = (char)tolower((unsigned char)*at);
         named_machine_list(all);
         for (char *known = strtok_r(all, " ", &place); known; known = strtok_r(NULL, " ", &place))
                 if (strcmp(known, lower) == 0)

@@ -23,8 +23,8 @@ enum { MAX_SOFTMAX = 100, SANITIZED = true }; /* kernels of an emulated device a
 enum { MAX_SOFTMAX = 2000, SANITIZED = false };
 #endif
 static bool emulated;
-#define AGAIN (emulated || SANITIZED ? 1 : 2) /* every shape once more, aligned or asked for in other ways   \
-                                               */
+/* How often every shape is taken: the second time aligned, or asked for, in other ways. */
+#define AGAIN (emulated || SANITIZED ? 1 : 2)
 static const double u = FLT_EPSILON / 2.0;
 static uint64_t seed = 20241121;
 #define NOT_COMPARED (-1.0)

@@ -68,7 +68,7 @@ static void write_whole(const struct fixture *f)
 {
         struct rv_error_info err;
         json_t *plan = json_pack("{s:s}", "schedule", "1f1b");
-        const struct trace_origin origin = {"simulated", &layout, "tiny \"one\"", "box", plan};
+        const struct trace_origin origin = {"simulated", &layout, "tiny \"one\"", "box", plan, NULL};
         if (trace_write(&f->trace, f->path, &origin, &err))
                 fail_msg("%s", err.sentence);
         json_decref(plan);

@@ -11,6 +11,6 @@ $(BUILD)/tests/test_samples: $(call obj,tests/unit/test_samples.c) $(call lib,ca
 	$(TEST_LINK) $(GSL_LIBS)
 $(BUILD)/tests/test_family: $(call obj,tests/unit/test_family.c) $(call lib,calibrate engine core models base)
 	$(TEST_LINK)
-$(BUILD)/tests/test_kineto: $(call obj,tests/unit/test_kineto.c) $(call lib,calibrate fit profile engine core models base)
+$(BUILD)/tests/test_kineto: $(call obj,tests/unit/test_kineto.c) $(call lib,calibrate fit profile kineto engine core models base)
 	$(TEST_LINK) -lz
 SCRIPT_TESTS += tests/cli/calibrate.sh tests/cli/trace.py

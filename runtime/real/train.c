@@ -432,8 +432,11 @@ static int write_report(struct run *run, const struct results *results, struct r
                 .losses = (int)run->settings.optim.steps,
                 .extra = extra,
         };
-        report_print(&report, stdout);
-        if (run->settings.plan.report)
+        if (run->settings.json)
+                rc = report_print_json(&report, err);
+        else
+                report_print(&report, stdout);
+        if (rc == 0 && run->settings.plan.report)
                 rc = report_write(&report, run->settings.plan.report, err);
         json_decref(extra);
         free(seconds);
@@ -499,11 +502,13 @@ static void write_results(struct run *run, const struct results *results, struct
                 file_writer_commit(&run->log, &log);
         if (results->batches > 0) {
                 write_report(run, results, &report);
+        }
+        if (results->batches > 0 && !run->settings.json) {
                 print_device(run, results->memory);
                 print_losses(run, results->batches);
                 print_loads(run, results->memory);
         }
-        if (results->kernels)
+        if (results->kernels && !run->settings.json)
                 kernel_summary_print(results->kernels, run->net->ranks, stdout);
         if (o->trace) {
                 json_t *plan = report_plan_json(o);

@@ -89,6 +89,7 @@ static const struct setting option_rows[] = {
         {SETTING_SET, "kernels", AT(kernels),
          .help = "Print what share of a batch each kind of kernel takes, and its percent of the machine's roofline, "
                  "measured before the training in a second or so; the report has it too"},
+        {SETTING_SET, "json", AT(json), .help = "Print the report as JSON, and nothing else on standard output"},
         {SETTING_TOKENS, "tokens", .argument = "T", AT(tokens),
          .help = "Tokens of the whole training, such as 300B, for the report's days (default: 300B, and below a "
                  "billion parameters no days)"},

@@ -52,6 +52,7 @@ struct train_settings {
         int inject_rank;
         double tokens; /* --tokens of the whole training, for the report's training_days; 0: not given */
         bool kernels;  /* every kernel is timed, for a table and the report */
+        bool json;     /* the report is printed as JSON, and nothing else is */
 };
 
 /* A schedule and the driver that runs it. */

@@ -64,6 +64,9 @@ json_t *report_json(const struct report *report);
 /* Prints the report as the short table that commands show. Prints nothing if there is no memory. */
 void report_print(const struct report *report, FILE *stream);
 
+/* Prints the report as JSON (--json). Returns 0, or a negative rv_error with a sentence. */
+int report_print_json(const struct report *report, struct rv_error_info *err);
+
 /* Writes the report to a file, in the form that the end of its name asks for: Markdown for ".md", JSON for
  * anything else (write.c has the list). Returns 0, or a negative rv_error with a sentence. */
 int report_write(const struct report *report, const char *path, struct rv_error_info *err);

@@ -28,6 +28,15 @@ static bool ends_in(const char *path, const char *suffix)
         return length >= end && strcmp(path + length - end, suffix) == 0;
 }
 
+int report_print_json(const struct report *r, struct rv_error_info *err)
+{
+        json_t *json = report_json(r);
+        const int rc =
+                json ? file_print_json(json, err) : rv_fail(err, RV_ESYSTEM, "no memory for the report");
+        json_decref(json);
+        return rc;
+}
+
 int report_write(const struct report *r, const char *path, struct rv_error_info *err)
 {
         int format = 0;

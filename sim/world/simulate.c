@@ -619,15 +619,6 @@ static void find_interval(struct simulation *s, struct report *report)
         report->high_seconds = s->interval.high_seconds;
 }
 
-static int print_json(const struct report *report, struct rv_error_info *err)
-{
-        json_t *json = report_json(report);
-        const int rc =
-                json ? file_print_json(json, err) : rv_fail(err, RV_ESYSTEM, "no memory for the report");
-        json_decref(json);
-        return rc;
-}
-
 static void print_report(struct simulation *s, const struct report *report)
 {
         report_print(report, stdout);
@@ -689,7 +680,7 @@ static int show(struct simulation *s, const char *command, struct rv_error_info 
                 find_interval(s, &report);
         launch_print(&s->settings->from, "simulate", o, stderr);
         if (s->settings->json)
-                rc = print_json(&report, err);
+                rc = report_print_json(&report, err);
         else
                 print_report(s, &report);
         if (rc == 0 && s->settings->launch)

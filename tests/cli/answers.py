@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""--json of simulate, sweep, validate, price and compare: one document and nothing else on standard output, with what --report or
+"""--json of train, simulate, sweep, validate, price and compare: one document and nothing else on standard output, with what --report or
 --csv writes to a file."""
 import csv
 import json
@@ -48,6 +48,13 @@ def main():
         found = answer(tap, [*SIMULATE, "--report", report])
         with open(report) as file:
             tap.ok(found == json.load(file), "simulate: it is what --report writes")
+        data, trained = os.path.join(folder, "text.txt"), os.path.join(folder, "trained.json")
+        with open(data, "w") as file:
+            file.write("a text of a few words, again and again\n" * 200)
+        found_trained = answer(tap, ["train", "tiny", "--data", data, "--micro-batch-size", 1, "--batch-size", 2, "--steps", 4, "--kernels",
+                                     "--report", trained])
+        with open(trained) as file:
+            tap.ok(found_trained == json.load(file) and len(found_trained["loss"]) == 4, "train: it is what --report writes")
         check_table(tap, SWEEP, folder)
         check_table(tap, ["validate", "--table", os.path.join(TABLES, "axonn.csv")], folder)
         with open(shapes, "w") as file:

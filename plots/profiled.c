@@ -109,9 +109,11 @@ static void take_kernels(struct profiled *p, const json_t *kernels)
         }
 }
 
-static void take_records(struct profiled *p, const struct trace *trace)
+/* Returns whether the rank has operations: of folded ranks one has those of all. */
+static bool take_records(struct profiled *p, const struct trace *trace)
 {
         double end = 0;
+        bool seen = false;
         p->batch_seconds = INFINITY;
         for (int64_t i = 0; i < trace->count; i++) {
                 const struct trace_record *r = &trace->records[i];
@@ -120,12 +122,14 @@ static void take_records(struct profiled *p, const struct trace *trace)
                 p->batch_seconds = fmin(p->batch_seconds, r->issued);
                 end = fmax(end, r->end);
                 const enum look look = traced_look(r);
+                seen |= r->rank == p->rank;
                 if (r->rank == p->rank && look == LOOK_OPTIMIZER && r->lane == LANE_COMPUTE)
                         p->predicted[PROFILED_OPTIMIZER] += r->end - r->start;
                 if (r->rank == p->rank && (look == LOOK_COLLECTIVE || look == LOOK_SHARDS))
                         p->predicted[PROFILED_COLLECTIVES] += r->end - r->start;
         }
         p->predicted[PROFILED_STEP] = end - p->batch_seconds;
+        return seen;
 }
 
 static int take_timeline(struct profiled *p, const struct trace *trace, const char *path, int rank,
@@ -148,7 +152,9 @@ static int take_timeline(struct profiled *p, const struct trace *trace, const ch
         snprintf(p->model, sizeof p->model, "%s", text_at(trace->about, "model"));
         snprintf(p->machine, sizeof p->machine, "%s", text_at(trace->about, "machine"));
         take_kernels(p, kernels);
-        take_records(p, trace);
+        if (!take_records(p, trace))
+                return rv_fail(err, RV_EINPUT, "%s: has no operations of rank %d in batch %d", path, rank,
+                               p->batch);
         find_between(p->predicted);
         return 0;
 }
@@ -165,13 +171,13 @@ static int read_timeline(struct profiled *p, const char *path, int rank, struct 
 
 /* ---- the trace ---- */
 
-/* Where the last operator of a backward is; the step's first operator, if it has no backward. */
+/* Where the last operator of a backward is; the step's last operator, if it has no backward. */
 static int last_backward(const struct traced_steps *steps, const struct trace_step *step)
 {
-        int last = step->first;
+        int last = -1;
         for (int i = step->first; i < step->first + step->count; i++)
                 last = steps->operators[i].backward >= 0 ? i : last;
-        return last;
+        return last >= 0 ? last : step->first + step->count - 1;
 }
 
 /* An operator of a forward or backward. A product without shapes has the batched ones' name, or not. */
@@ -332,6 +338,11 @@ void profiled_print(const struct profiled *p, FILE *out)
         if (p->predicted[PROFILED_COLLECTIVES] > 0 || p->measured[PROFILED_COLLECTIVES] > 0)
                 fprintf(out, "  beside all of it\n");
         print_row(p, PROFILED_COLLECTIVES, "  ", out);
+        if (p->measured[PROFILED_FORWARD] + p->measured[PROFILED_BACKWARD] + p->measured[PROFILED_OPTIMIZER] >
+            p->measured[PROFILED_STEP])
+                fprintf(out, "\nThe kernels of a step took longer than the host's step, which did not wait "
+                             "for them: let "
+                             "each step end with a wait, such as loss.item().\n");
         print_work(p, out);
 }
 

@@ -1,20 +1,22 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that are missing, after saying which. DEPS=0 skips it.
 #   tests/deps.sh build | demo | test | transformers | lint
-# Prints what building needs and is not found, of any package, and installs nothing:
+# Prints what building needs and is not found, a line each, and installs nothing:
 #   tests/deps.sh missing
 set -eu
 [ "${DEPS:-1}" = 0 ] && exit 0
 if [ "${1:-}" = missing ]; then
         compiler=${CC:-cc}
-        if ! command -v "${compiler##* }" >/dev/null; then
-                echo "a C compiler, '$compiler'"
+        if ! command -v "${compiler%% *}" >/dev/null; then
+                echo "a C compiler ($compiler)"
                 exit 0
         fi
-        command -v mpicc >/dev/null || echo "mpicc,"
+        found=${CXX:-c++}
+        command -v "${found%% *}" >/dev/null || echo "a C++ compiler ($found)"
+        command -v mpicc >/dev/null || echo "mpicc"
         for header in simgrid/version.h gsl/gsl_version.h cblas.h jansson.h yaml.h zlib.h; do
                 # shellcheck disable=SC2086,SC2046 # words are a command, and flags
-                echo "#include <$header>" | $compiler $(pkg-config --cflags openblas 2>/dev/null) -E - >/dev/null 2>&1 || echo "$header,"
+                echo "#include <$header>" | $compiler ${CFLAGS:-} $(pkg-config --cflags openblas 2>/dev/null) -E - >/dev/null 2>&1 || echo "$header"
         done
         exit 0
 fi

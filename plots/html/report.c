@@ -414,8 +414,11 @@ static int put_models(struct page *p, const struct inputs *in, struct rv_error_i
 /* Whether two predictions are of the same training on as many devices. */
 static bool same_question(const struct run *a, const struct run *b)
 {
-        return a->simulated && b->simulated && strcmp(a->gpt.name, b->gpt.name) == 0 &&
-               a->batch_size == b->batch_size && a->seq_len == b->seq_len && ranks_of(a) == ranks_of(b);
+        const char *precisions[] = {text_of(json_object_get(a->document, "plan"), "precision"),
+                                    text_of(json_object_get(b->document, "plan"), "precision")};
+        return a->simulated && b->simulated && gpt_same(&a->gpt, &b->gpt) &&
+               strcmp(precisions[0], precisions[1]) == 0 && a->batch_size == b->batch_size &&
+               a->seq_len == b->seq_len && ranks_of(a) == ranks_of(b);
 }
 
 /* Of several predictions of one training: which is the fastest, and by how much. */

@@ -16,8 +16,9 @@
  *                               "values": WORDS} ...]} ...]}
  *     WORDS: {"name": text, "names": [text ...], "files": bool, "list": bool}
  *
- * "letter" is there for options with a short form, "argument" for those that take one, and "values" where it
- * is known which words are right; "name" is of operands alone. Hidden options are left out. */
+ * "letter" is there for options with a short form, "argument" for those that take one, "optional" instead of
+ * it for those that may have one behind an equals sign, and "values" where it is known which words are right;
+ * "name" is of operands alone. Hidden options are left out. */
 json_t *describe_options(const struct argp *argp);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 enum { BUFFER = 1 << 16, LONGEST_VALUE = 64 << 20, MAX_AXES = 16 };
@@ -424,6 +425,9 @@ int kineto_each(const char *path, kineto_visit *each, void *context, struct rv_e
 bool kineto_is(const char *path)
 {
         char text[BUFFER];
+        struct stat info;
+        if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) /* what is read from a pipe is gone */
+                return false;
         const gzFile file = gzopen(path, "rb");
         const int length = file ? gzread(file, text, sizeof text - 1) : -1;
         if (file)

@@ -76,7 +76,8 @@ static int read_zero(struct launch *l, struct rv_error_info *err)
                           kept[] = "data_types.grad_accum_dtype",
                           group[] = "zero_optimization.mics_shard_size",
                           shards[] = "tensor_parallel.autotp_size";
-        const char *zero = launch_said(l, "zero"), *grads = launch_value(l, kept);
+        const char *zero = launch_said(l, "zero"), *grads = launch_value(l, kept),
+                   *precision = launch_said(l, "precision"); /* NULL: "auto" */
         const bool layers = zero && strcmp(zero, "1") > 0, fp32 = grads && strcmp(grads, "fp32") == 0;
         int64_t size = -1;
         int rc = launch_number(l, group, &size, err);
@@ -89,7 +90,7 @@ static int read_zero(struct launch *l, struct rv_error_info *err)
         if (rc == 0)
                 rc = launch_say(l, "overlap-allreduce", !layers && launch_is_on(l, overlap) ? "yes" : "no",
                                 overlap, err);
-        if (rc == 0 && grads && strcmp(launch_said(l, "precision"), "fp32") != 0)
+        if (rc == 0 && grads && (!precision || strcmp(precision, "fp32") != 0))
                 rc = launch_say(l, layers ? "reduce-dtype" : "gradients", fp32 ? "fp32" : "16-bit", kept,
                                 err);
         return rc;

@@ -58,6 +58,10 @@ int launch_open(struct launch *, int argc, char *const *argv, bool predicts, str
  * Does nothing where no file was read. Returns 0, or a negative rv_error with a sentence. */
 int launch_settle(struct launch *, struct options *, int gpus, struct rv_error_info *err);
 
+/* For whoever needs one plan, behind launch_settle: returns 0, or RV_EINPUT with a sentence where the file
+ * has "auto" for a size of batches that nobody else says. */
+int launch_check_automatic(const struct launch *, const struct options *, struct rv_error_info *err);
+
 /* Prints a line on what the file was taken for, what of it was not used, and, if `predicted` is a plan that
  * is predicted as ranvier runs it and not as a framework does, that it is. Returns the same for a report; the
  * caller owns it. */
@@ -65,6 +69,9 @@ void launch_print(const struct launch *, const char *command, const struct optio
 json_t *launch_json(const struct launch *);
 
 void launch_close(struct launch *);
+
+/* Whether `word` is one of those in `list`, which are between blanks. */
+bool launch_lists(const char *list, const char *word);
 
 /* ---- writing ---- */
 

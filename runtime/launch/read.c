@@ -317,6 +317,12 @@ static int store(struct options *o, const char *name, int64_t value, struct rv_e
         return flag_parse(flag_named(name), o, text, err);
 }
 
+/* Whether the trainer would choose in how many micro-batches a replica has its part of a batch. */
+static bool batch_is_automatic(const struct launch *l)
+{
+        return launch_lists(l->automatic, "gradient_accumulation_steps");
+}
+
 static int settle_grid(const struct launch *l, struct options *o, int gpus, struct rv_error_info *err)
 {
         const int64_t others = (int64_t)o->pp * o->tp * options_context_ranks(o);
@@ -332,7 +338,8 @@ static int settle_grid(const struct launch *l, struct options *o, int gpus, stru
         }
         const int64_t each =
                 (int64_t)o->dp * l->micro_batches; /* sequences of a batch for one of a micro-batch */
-        if (rc == 0 && l->tool == &launch_deepspeed && !o->micro_batch_size && o->batch_size) {
+        if (rc == 0 && l->tool == &launch_deepspeed && !o->micro_batch_size && o->batch_size &&
+            !batch_is_automatic(l)) {
                 if (o->batch_size % each)
                         return rv_fail(err, RV_EPLAN,
                                        "%s: its batch of %lld is not of whole micro-batches on %d replicas, "
@@ -340,7 +347,7 @@ static int settle_grid(const struct launch *l, struct options *o, int gpus, stru
                                        l->path, (long long)o->batch_size, o->dp, l->micro_batches);
                 rc = store(o, "micro-batch-size", o->batch_size / each, err);
         }
-        if (rc == 0 && !o->batch_size && o->micro_batch_size && l->micro_batches)
+        if (rc == 0 && !o->batch_size && o->micro_batch_size && l->micro_batches && !batch_is_automatic(l))
                 rc = store(o, "batch-size", each * o->micro_batch_size, err);
         if (rc == 0 && l->share_groups > 1 && o->zero && !o->shard_replicas) {
                 if (options_replicas(o) % l->share_groups)
@@ -378,16 +385,26 @@ int launch_settle(struct launch *l, struct options *o, int gpus, struct rv_error
         }
         if (!o->model && l->no_model[0])
                 return rv_fail(err, RV_EINPUT, "%s", l->no_model);
-        if (!o->micro_batch_size && launch_lists(l->automatic, "train_micro_batch_size_per_gpu"))
-                return rv_fail(err, RV_EINPUT,
-                               "%s: train_micro_batch_size_per_gpu is \"auto\", which the trainer fills in: "
-                               "say it by "
-                               "--micro-batch-size",
-                               l->path);
         const int rc = settle_grid(l, o, gpus, err);
         if (rc == 0)
                 leave_out(l, o);
         return rc;
+}
+
+int launch_check_automatic(const struct launch *l, const struct options *o, struct rv_error_info *err)
+{
+        const bool micro_batch =
+                !o->micro_batch_size && launch_lists(l->automatic, "train_micro_batch_size_per_gpu");
+        const bool batch =
+                !o->batch_size && (launch_lists(l->automatic, "train_batch_size") || batch_is_automatic(l));
+        if (!micro_batch && !batch)
+                return 0;
+        return rv_fail(err, RV_EINPUT, "%s: %s is \"auto\", which the trainer fills in: say it by %s",
+                       l->path,
+                       micro_batch                                      ? "train_micro_batch_size_per_gpu"
+                       : launch_lists(l->automatic, "train_batch_size") ? "train_batch_size"
+                                                                        : "gradient_accumulation_steps",
+                       micro_batch ? "--micro-batch-size" : "--batch-size");
 }
 
 /* ---- what is told ---- */

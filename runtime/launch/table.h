@@ -121,9 +121,6 @@ int launch_write_model(struct launch_output *, struct rv_error_info *err);
 int launch_put(struct launch_output *, const char *key, struct rv_error_info *err, const char *format, ...)
         __attribute__((format(printf, 4, 5)));
 
-/* Whether `word` is one of `list`, which are between blanks. */
-bool launch_lists(const char *list, const char *word);
-
 /* Of the values of a row with choices, "theirs=ours theirs=ours": the one beside `word`, which is theirs or,
  * with `ours`, becomes ours; "": there is none. Returns `text`. */
 char *launch_choice(const char *values, const char *word, bool ours, char text[FLAG_TEXT]);

@@ -270,19 +270,22 @@ static int find_model(const struct gpt *gpt)
         return i;
 }
 
-static int check_model(const struct gpt *gpt, struct rv_error_info *err)
+static int no_model(const struct gpt *gpt, struct rv_error_info *err)
 {
-        if (find_model(gpt) < MODELS)
-                return 0;
         return rv_fail(err, RV_EPLAN,
                        "%s is no model that torchtitan has by name: a flavor of its own is code there",
                        gpt->name);
 }
 
+static int check_model(const struct gpt *gpt, struct rv_error_info *err)
+{
+        return find_model(gpt) < MODELS ? 0 : no_model(gpt, err);
+}
+
 static int put_model(struct launch_output *out, struct rv_error_info *err)
 {
-        int rc = check_model(&out->options->gpt, err);
-        const int which = rc ? 0 : find_model(&out->options->gpt);
+        const int which = find_model(&out->options->gpt);
+        int rc = which < MODELS ? 0 : no_model(&out->options->gpt, err);
         if (rc == 0)
                 rc = launch_put(out, "model.name", err, "%s", models[which].name);
         return rc ? rc : launch_put(out, "model.flavor", err, "%s", models[which].flavor);

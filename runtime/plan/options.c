@@ -367,6 +367,13 @@ bool options_sums_short(const struct options *o)
         return o->dtype == DTYPE_BF16 && !plan_keeps_fp32(&plan) && plan.micro_batches > FEW;
 }
 
+const char *options_exact_sums(const struct options *o)
+{
+        return o->zero < 2                           ? "--gradients fp32"
+               : o->gather_each == GATHER_EACH_BATCH ? "--gather-each micro-batch --reduce-dtype fp32"
+                                                     : "--reduce-dtype fp32";
+}
+
 bool options_reduces_fp32(const struct options *o)
 {
         if (shared_state(o) < 2)

@@ -143,6 +143,9 @@ bool options_reduces_fp32(const struct options *options);
  * bits, and does not grow any more when it is 256 times what is added. docs/limits.md has the measurement. */
 bool options_sums_short(const struct options *options);
 
+/* Returns the flags by which a plan whose gradients are added up in 16 bits would do it in fp32. */
+const char *options_exact_sums(const struct options *options);
+
 /* Whether experts are spread over shards and replicas, and not split over shards. */
 static inline bool options_whole_experts(const struct options *options)
 {

@@ -417,9 +417,7 @@ static bool propose_smaller(const struct options *o, int nth, int *value)
         return *value >= 1;
 }
 
-/* What computes more again; never layer, where full does with less time, nor a set of results, which frees
- * too little to be worth a search of its own. */
-/* Frameworks have no recomputation but of whole layers. */
+/* Deeper recomputation: of a framework's plan that of whole layers, as frameworks have it. */
 static bool propose_recompute(const struct options *o, int nth, int *value)
 {
         const enum recompute deeper[] = {RECOMPUTE_SELECTIVE,

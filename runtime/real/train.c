@@ -667,10 +667,7 @@ static void warn_of_short_sums(const struct options *o)
         fprintf(stderr,
                 "ranvier train: warning: gradients of %d micro-batches are added up in bf16, in 8 bits: "
                 "those of 32 were 1 to 3 %% off, of 512 24 to 43 %%; %s adds them up in fp32\n",
-                plan.micro_batches,
-                plan.zero < 2                         ? "--gradients fp32"
-                : plan.gathered == GATHERED_FOR_BATCH ? "--gather-each micro-batch --reduce-dtype fp32"
-                                                      : "--reduce-dtype fp32");
+                plan.micro_batches, options_exact_sums(o));
 }
 
 /* What rank 0 says of a plan that is carried out all the same. */

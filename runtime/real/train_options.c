@@ -399,6 +399,8 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
                 rc = command_line_parse(&argp, argc, argv, s, quiet, err);
         if (rc == 0)
                 rc = launch_settle(&s->from, &s->plan, net->ranks, err);
+        if (rc == 0)
+                rc = launch_check_automatic(&s->from, &s->plan, err);
         if (rc)
                 return rc;
         rc = resolve(s, net, err);

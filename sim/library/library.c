@@ -144,11 +144,13 @@ static int resolve(const struct ranvier_machine *m, const char *const *plan, str
         if (rc == RV_OK)
                 rc = launch_settle(&sources->from, o, m->machine.gpus, err);
         if (rc == RV_OK)
+                rc = launch_check_automatic(&sources->from, o, err);
+        if (rc == RV_OK)
+                options_fill_ranks(o, m->machine.gpus);
+        if (rc == RV_OK)
                 rc = framework_take(&sources->framework, o, err);
         if (rc == RV_OK)
                 rc = machine_choose_precision(m->profile, o, err);
-        if (rc == RV_OK)
-                options_fill_ranks(o, m->machine.gpus);
         if (rc == RV_OK)
                 rc = options_resolve(o, m->machine.gpus, err);
         if (rc == RV_OK)

@@ -197,6 +197,7 @@ static struct tried choose_tried(const struct space_groups *groups)
 struct trial {
         enum answer_what what;
         const struct tried *tried;
+        unsigned recompute; /* by bits, what plans may have */
         struct child child;
         bool started;
 };
@@ -206,6 +207,13 @@ struct trial_answer {
         enum recompute recompute;
 };
 
+static enum recompute deepest_of(unsigned recompute)
+{
+        return recompute & 1u << RECOMPUTE_FULL    ? RECOMPUTE_FULL
+               : recompute & 1u << RECOMPUTE_LAYER ? RECOMPUTE_LAYER
+                                                   : RECOMPUTE_NONE;
+}
+
 static int try_and_tell(void *context, int to)
 {
         const struct trial *trial = context;
@@ -214,9 +222,10 @@ static int try_and_tell(void *context, int to)
         for (int i = 0; i < trial->tried->count; i++) {
                 struct candidate plan = *trial->tried->list[i];
                 double seconds = seconds_changed(&plan, trial->what, 2, &memo);
-                if (isnan(seconds) && trial->what == ANSWER_FP8) {
+                const enum recompute deepest = deepest_of(trial->recompute);
+                if (isnan(seconds) && trial->what == ANSWER_FP8 && plan.options.recompute != deepest) {
                         /* Copies in fp8 take memory, which more recomputation makes room for. */
-                        plan.options.recompute = plan.options.framework ? RECOMPUTE_LAYER : RECOMPUTE_FULL;
+                        plan.options.recompute = deepest;
                         seconds = seconds_changed(&plan, trial->what, 2, &memo);
                 }
                 if (seconds < answer.seconds)
@@ -269,8 +278,8 @@ static int by_gain(const void *left, const void *right)
         return (a->gain < b->gain) - (a->gain > b->gain);
 }
 
-static int find_changes(struct answer *answer, const struct space_groups *groups, int processes,
-                        struct rv_error_info *err)
+static int find_changes(struct answer *answer, const struct space_groups *groups, unsigned recompute,
+                        int processes, struct rv_error_info *err)
 {
         const struct tried tried = choose_tried(groups);
         struct trial trials[ANSWER_CHANGES];
@@ -280,7 +289,8 @@ static int find_changes(struct answer *answer, const struct space_groups *groups
                         continue;
                 if (begun - taken == processes)
                         take_trial(answer, &trials[taken++]);
-                trials[begun] = (struct trial){.what = (enum answer_what)what, .tried = &tried};
+                trials[begun] = (struct trial){
+                        .what = (enum answer_what)what, .tried = &tried, .recompute = recompute};
                 rc = child_start(&trials[begun].child, try_and_tell, &trials[begun], "for a change", err);
                 begun += rc == 0;
         }
@@ -331,7 +341,7 @@ static const struct job *best_of(const struct jobs *jobs, const struct options *
 }
 
 int answer_find(struct answer *answer, const struct space_groups *groups, const struct jobs *jobs,
-                int processes, struct rv_error_info *err)
+                unsigned recompute, int processes, struct rv_error_info *err)
 {
         *answer = (struct answer){.best = best_of(jobs, NULL)};
         if (!answer->best)
@@ -340,7 +350,7 @@ int answer_find(struct answer *answer, const struct space_groups *groups, const 
         answer->second = best_of(jobs, &best->options);
         struct paper_memo memo = {0};
         find_shares(best->machine, &best->options, &memo, &answer->shares);
-        const int rc = find_changes(answer, groups, processes, err);
+        const int rc = find_changes(answer, groups, recompute, processes, err);
         if (rc == 0 && answer->second) {
                 find_win(answer, ANSWER_NETWORK, &memo);
                 find_win(answer, ANSWER_NODE_LINKS, &memo);

@@ -82,9 +82,10 @@ bool answer_is_other(const struct options *a, const struct options *b);
 /* Returns the candidate, of all groups, that is best on paper among those other than `best`, or NULL. */
 const struct candidate *answer_next(const struct space_groups *groups, const struct candidate *best);
 
-/* Finds the answer from what was explored and simulated, with up to `processes` at once. If no simulation
- * succeeded, answer->best is NULL and nothing else is said. RV_ESYSTEM: no process or memory. */
+/* Finds the answer from what was explored and simulated, with up to `processes` at once. `recompute` has a
+ * bit for each enum recompute that plans may have. If no simulation succeeded, answer->best is NULL and
+ * nothing else is said. RV_ESYSTEM: no process or memory. */
 int answer_find(struct answer *answer, const struct space_groups *groups, const struct jobs *jobs,
-                int processes, struct rv_error_info *err);
+                unsigned recompute, int processes, struct rv_error_info *err);
 
 #endif

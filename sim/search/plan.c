@@ -237,17 +237,25 @@ static bool is_for_another(const struct settings *s)
         return false;
 }
 
+/* What a file says of the training, and of how its work is divided. All else is how its framework runs that.
+ */
+static const char
+        what_is_trained[] = "batch-size seq-len precision clip expert-capacity",
+        how_it_is_divided[] =
+                "pp dp tp cp ep etp micro-batch-size virtual-stages schedule sequence-parallel zero "
+                "shard-replicas reshard-after-forward recompute offload offload-activations "
+                "offload-parameters like";
+
 /* What the file says of all plans: whatever a search does not choose, and the command line did not say. For
  * another framework, what is trained: how is the file's framework's. */
 static int take_words(struct settings *s, struct rv_error_info *err)
 {
-        static const char what_is_trained[] = "batch-size seq-len precision clip expert-capacity";
         const bool another = is_for_another(s);
         int count, rc = 0;
         const struct flag *flags = flags_all(&count);
         for (int i = 0; rc == 0 && i < s->file.word_count; i++) {
                 const struct launch_word *word = &s->file.words[i];
-                const bool counts = !another || strstr(what_is_trained, word->flag->name);
+                const bool counts = !another || launch_lists(what_is_trained, word->flag->name);
                 if (counts && word->flag->sweep == SWEEP_FIXED && !s->ask.fixed[word->flag - flags])
                         rc = ask_fix(&s->ask, word->flag->name, word->text, err);
         }
@@ -293,6 +301,17 @@ static int take_single_values(struct settings *s, struct rv_error_info *err)
 static int take_given(struct settings *s, struct rv_error_info *err)
 {
         int count, rc = 0;
+        struct options defaults;
+        options_init(&defaults);
+        for (int i = 0; is_for_another(s) && i < s->file.word_count; i++) {
+                const struct flag *flag = s->file.words[i].flag;
+                const bool counts = launch_lists(what_is_trained, flag->name) ||
+                                    launch_lists(how_it_is_divided, flag->name);
+                if (counts || (flag->store != STORE_BOOL && flag->store != STORE_INT))
+                        continue;
+                flag_set(flag, &s->own, flag_value(flag, &defaults));
+                flag_take_back(flag, &s->own);
+        }
         const struct flag *flags = flags_all(&count);
         for (int i = 0; rc == 0 && i < count; i++)
                 if (s->ask.fixed[i])
@@ -304,7 +323,10 @@ static int take_given(struct settings *s, struct rv_error_info *err)
 static void resolve_own(struct settings *s)
 {
         const int gpus = s->ask.space.gpus.values[0];
+        const struct options *base = &s->ask.space.base;
         struct rv_error_info why;
+        s->own.batch_size = s->own.batch_size ? s->own.batch_size : base->batch_size;
+        s->own.seq_len = s->own.seq_len ? s->own.seq_len : base->seq_len;
         int rc = framework_take(&s->own_framework, &s->own, &why);
         if (rc == 0)
                 rc = machine_choose_precision(s->ask.profile, &s->own, &why);
@@ -356,8 +378,6 @@ static int take_file(struct settings *s, struct rv_error_info *err)
                 snprintf(s->batch_text, sizeof s->batch_text, "%lld", (long long)s->own.batch_size);
                 rc = ask_fix(ask, "batch-size", s->batch_text, err);
         }
-        if (rc == 0)
-                resolve_own(s);
         return rc;
 }
 
@@ -389,6 +409,8 @@ static int settle(struct settings *s, json_t *assumed, struct rv_error_info *err
                 rc = launch_check_model(s->launch, &ask->space.base.gpt, err);
         if (rc == 0)
                 rc = settle_batch(s, assumed, err);
+        if (rc == 0 && s->file.tool)
+                resolve_own(s);
         snprintf(s->memory_text, sizeof s->memory_text, "%lldB", (long long)s->memory);
         if (rc == 0 && s->memory)
                 rc = ask_fix(ask, "device-memory", s->memory_text, err);
@@ -459,7 +481,10 @@ static int may_be(void *context, const struct options *plan, struct rv_error_inf
         const struct search *s = context;
         const struct ask *ask = &s->settings->ask;
         if (options_sums_short(plan) && !sums_given(ask))
-                return rv_fail(why, RV_EPLAN, "gradients of many micro-batches would be added up in bf16");
+                return rv_fail(why, RV_EPLAN,
+                               "gradients of many micro-batches would be added up in bf16 (--gather-each, "
+                               "--reduce-dtype or "
+                               "--gradients asks for that)");
         const int rc = ask_allows((struct ask *)ask, plan, why);
         if (rc || !s->settings->launch)
                 return rc;
@@ -593,6 +618,7 @@ static int weigh(struct search *s, int gpus, struct rv_error_info *err)
         s->space.tick = show_weighing;
         s->space.context = s;
         s->space.allows = may_be;
+        s->space.allowing = s;
         progress_begin(&s->progress);
         const int rc = space_explore(&s->groups, &s->space, ask->profile, ask->platform, ask->fits_only, err);
         progress_end(&s->progress, NULL);
@@ -763,7 +789,7 @@ static int plan(const struct settings *settings, const json_t *assumed, const ch
                                 answer.own = &s.jobs.list[i];
         }
         if (rc == 0)
-                rc = answer_find(&answer.answer, &s.groups, &s.jobs, processes, err);
+                rc = answer_find(&answer.answer, &s.groups, &s.jobs, s.space.recompute, processes, err);
         if (rc == 0)
                 rc = check_best(&answer, err);
         if (rc == 0)

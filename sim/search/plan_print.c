@@ -196,10 +196,8 @@ static void print_sums(const struct options *o, FILE *out)
         const struct plan plan = options_plan(o, false);
         if (o->dtype == DTYPE_BF16 && !plan_keeps_fp32(&plan) && plan.micro_batches > 1)
                 fprintf(out,
-                        "  gradients    of %d micro-batches are added up in bf16, not in fp32 as "
-                        "--gather-each "
-                        "micro-batch does\n",
-                        plan.micro_batches);
+                        "  gradients    of %d micro-batches are added up in bf16, not in fp32 as %s does\n",
+                        plan.micro_batches, options_exact_sums(o));
 }
 
 static void print_best(const struct plan_answer *a, FILE *out)
@@ -263,6 +261,11 @@ static void print_second(const struct plan_answer *a, FILE *out)
         putc('\n', out);
 }
 
+static const char *own_failure(const struct plan_answer *a)
+{
+        return a->own_failure[0] ? a->own_failure : "it was interrupted";
+}
+
 /* The plan that the file says, beside the best. */
 static void print_own(const struct plan_answer *a, FILE *out)
 {
@@ -271,8 +274,7 @@ static void print_own(const struct plan_answer *a, FILE *out)
                 return;
         fprintf(out, "\nthe plan of %s", a->file->path);
         if (!a->own) {
-                fprintf(out, " was not simulated: %s\n",
-                        a->own_failure[0] ? a->own_failure : "it was interrupted");
+                fprintf(out, " was not simulated: %s\n", own_failure(a));
                 return;
         }
         fputs("  ", out);
@@ -472,7 +474,7 @@ json_t *plan_json(const struct plan_answer *a)
         json_object_set_new(json, "changes", changes_json(a));
         if (a->file) {
                 json_object_set_new(json, "from", launch_json(a->file));
-                json_object_set_new(json, "own", a->own ? job_json(a, a->own) : json_string(a->own_failure));
+                json_object_set_new(json, "own", a->own ? job_json(a, a->own) : json_string(own_failure(a)));
         }
         if (a->days_wanted > 0)
                 json_object_set_new(json, "days_wanted", json_real(a->days_wanted));

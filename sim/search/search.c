@@ -33,9 +33,9 @@ int search_check(const struct space_groups *groups, struct rv_error_info *err)
         if (none->unpriced)
                 return rv_fail(err, none->no_price.code, "%s", none->no_price.sentence);
         if (forbidden)
-                return rv_fail(err, RV_EPLAN, "plans fit on %d GPU%s, but none that may be: %s",
-                               forbidden->gpus, rv_plural(forbidden->gpus),
-                               forbidden->why_forbidden.sentence);
+                return rv_fail(
+                        err, RV_EPLAN, "plans fit on %d GPU%s, but all are left out, such as one because %s",
+                        forbidden->gpus, rv_plural(forbidden->gpus), forbidden->why_forbidden.sentence);
         return rv_fail(err, RV_EPLAN, "no plan fits; on %d GPU%s the nearest of %d: %.*s", none->gpus,
                        rv_plural(none->gpus), none->considered, (int)strcspn(none->nearest.sentence, ":"),
                        none->nearest.sentence);

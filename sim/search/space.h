@@ -44,8 +44,8 @@ struct space {
         bool (*tick)(void *context, double share);
         /* Returns 0 where a plan may be a candidate, else an error with a sentence that says why not; asked
          * of those that fit and may be fast enough. NULL: all may. */
-        int (*allows)(void *context, const struct options *plan, struct rv_error_info *why);
-        void *context;
+        int (*allows)(void *allowing, const struct options *plan, struct rv_error_info *why);
+        void *context, *allowing; /* of tick, and of allows */
 };
 enum { SPACE_WORKERS = 64 };
 enum { SPACE_AUTO = 0, SPACE_ALL = -1 };

@@ -273,6 +273,8 @@ static int sweep(const struct settings *settings, const struct parts *parts, str
         space.workers = parts->size > 1 ? 1 : ask_processes(ask, 1);
         space.tick = parts->rank == 0 ? show_weighing : NULL;
         space.context = &s.progress;
+        space.allows = ask_allows;
+        space.allowing = (void *)ask;
         progress_begin(&s.progress);
         int rc = space_explore(&s.groups, &space, ask->profile, ask->platform, ask->fits_only, err);
         progress_end(&s.progress, NULL);

@@ -123,7 +123,7 @@ static double price(struct collection *c, const struct options *options, double 
 {
         struct rv_error_info why;
         struct paper_bound bound = {limit, 0};
-        if (c->space->allows && c->space->allows(c->space->context, options, &why)) {
+        if (c->space->allows && c->space->allows(c->space->allowing, options, &why)) {
                 if (c->group->forbidden++ == 0)
                         c->group->why_forbidden = why;
                 return INFINITY;

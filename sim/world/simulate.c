@@ -756,6 +756,8 @@ static int parse_and_simulate(int argc, char **argv, const char *command, struct
         if (rc == 0)
                 rc = launch_settle(&settings.from, &settings.plan, settings.gpus, err);
         if (rc == 0)
+                rc = launch_check_automatic(&settings.from, &settings.plan, err);
+        if (rc == 0)
                 rc = check_settings(&settings, err);
         if (rc == 0)
                 rc = framework_take(&settings.framework, &settings.plan, err);

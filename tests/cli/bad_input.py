@@ -597,6 +597,8 @@ CASES = [
     case("plan of plans of torchtitan, of a model that it has not", "plan mistral-7b --gpus 8 --machine h100 --plans torchtitan"),
     case("simulate: a DeepSpeed configuration whose micro-batch is the trainer's",
          "simulate llama3-8b --from launch_auto.json --gpus 8 --machine h100 --seq-len 8192 --batch-size 8"),
+    case("simulate: a DeepSpeed configuration that leaves all to the trainer",
+         "simulate llama3-8b --from launch_all_auto.json --gpus 8 --machine h100 --seq-len 8192 --micro-batch-size 1"),
     case("compare of a report with a profiler's trace", "compare predicted.json pytorch.json"),
     case("compare of a real run's timeline with a profiler's trace", "compare skipped.json pytorch.json"),
     case("compare of a timeline cut short", "compare trace_truncated.json pytorch.json"),
@@ -724,6 +726,9 @@ def write_launches(folder):
         write(folder, f"launch_{name}.sh", script % flags)
     write(folder, "launch_auto.json", json.dumps({"train_micro_batch_size_per_gpu": "auto", "train_batch_size": 8, "bf16": {"enabled": True},
                                                   "zero_optimization": {"stage": 2}}))
+    write(folder, "launch_all_auto.json", json.dumps({"train_micro_batch_size_per_gpu": "auto", "train_batch_size": "auto",
+                                                      "gradient_accumulation_steps": "auto", "bf16": {"enabled": "auto"},
+                                                      "data_types": {"grad_accum_dtype": "fp32"}, "zero_optimization": {"stage": 3}}))
     write(folder, "launch_vocabulary.sh", (script % f"--num-layers 4 {sizes}").replace("    --vocab-size 256\n", ""))
     job = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\nseq_len = 4096\n'
     write(folder, "launch_other.toml", '[project]\nname = "a package"\n')

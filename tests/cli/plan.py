@@ -166,6 +166,18 @@ def check_tools(tap):
             words = shlex.split(answer["again"])
             status, _, err = ranvier.run([*words[1:], "--launch", f"{like}={os.path.join(folder, 'launched')}"])
         tap.ok(f"plans that {plans} has" in said and status == 0, f"like {like}: the best plan is one that it can be told", said + err)
+    with tempfile.TemporaryDirectory() as folder:
+        table = os.path.join(folder, "sweep.csv")
+        status, _, err = ranvier.run(["sweep", MODEL, "--machine", MACHINE, "--gpus", 8, "--batch-size", 64, "--micro-batch-size", 1, "--tp", 1, "--pp", 1,
+                                      "--offload", "no", "--plans", "torchtitan", "--csv", table])
+        with open(table) as file:
+            header, *rows = [line.strip().split(",") for line in file]
+        tap.ok(status == 0 and rows and {row[header.index("zero")] for row in rows} == {"3"}, "and so are those of a sweep", err)
+        auto = os.path.join(folder, "auto.json")
+        with open(auto, "w") as file:
+            json.dump({key: "auto" for key in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")}, file)
+        answer = plan(MODEL, "--from", auto, "--machine", MACHINE, "--gpus", 8, "--tp", 1, "--pp", 1, "--cp", 1, "--micro-batch-size", 1)
+        tap.ok(answer["question"]["batch_size"] == 512, "a file that leaves its batches to the trainer does not choose them", answer["question"])
     answer = plan("mistral-7b", "--machine", MACHINE, "--gpus", 8, "--like", "torchtitan", "--tp", 1, "--pp", 1)
     tap.ok("sequences of 4096" in " ".join(answer["question"]["assumed"]), "sequences are no longer than a sliding window, unasked", answer["question"])
     asked = plan(*question, "--zero", "3", "--gather-each", "batch")

@@ -71,7 +71,7 @@ static const struct {
         {GOOD "-z", 1, RV_EINPUT, "unknown option '-z'; --help lists what there is"},
         {GOOD "--pp", 1, RV_EINPUT, "option '--pp' needs an argument: --pp P"},
         {GOOD "--steps", 1, RV_EINPUT, "option '--steps' needs an argument: --steps K"},
-        {GOOD "--offload=yes", 1, RV_EINPUT, "option '--offload' takes no argument"},
+        {GOOD "--offload=maybe", 1, RV_EINPUT, "--offload: 'maybe' is not known; there are no and yes"},
         {GOOD "--se 4", 1, RV_EINPUT, "unknown option '--se'; the nearest is --seq-len, --help lists all"},
         {GOOD "another", 1, RV_EINPUT, "unexpected argument 'another'; --help shows what is right"},
         {GOOD "--steps 0", 1, RV_EINPUT, "--steps: '0' is not a whole number from 1 to 1000"},
@@ -237,7 +237,8 @@ static const struct {
         {GOOD "--offload --precision fp32", 1, RV_EPLAN,
          "--offload needs --precision mixed or bf16: in fp32 the parameters on the device are the master "
          "parameters"},
-        {GOOD "--offload-activations=2", 1, RV_EINPUT, "option '--offload-activations' takes no argument"},
+        {GOOD "--offload-activations=2", 1, RV_EINPUT,
+         "--offload-activations: '2' is not known; there are no and yes"},
         {GOOD "--off", 1, RV_EINPUT, "unknown option '--off'; the nearest is --offload, --help lists all"},
         {GOOD "--recompute", 1, RV_EINPUT, "option '--recompute' needs an argument: --recompute WHAT"},
         {GOOD "--recompute all", 1, RV_EINPUT,

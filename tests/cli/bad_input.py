@@ -724,7 +724,7 @@ def write_launches(folder):
             "experts": f"--num-layers 4 {sizes} --num-experts 8 --expert-model-parallel-size 8", "family": f"--num-layers 4 {sizes} --swiglu",
             "heads": f"--num-layers 4 {sizes} --num-attention-heads 7", "gpus": f"--num-layers 4 {sizes} --pipeline-model-parallel-size 3"}.items():
         write(folder, f"launch_{name}.sh", script % flags)
-    write(folder, "launch_auto.json", json.dumps({"train_micro_batch_size_per_gpu": "auto", "train_batch_size": 8, "bf16": {"enabled": True},
+    write(folder, "launch_auto.json", json.dumps({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "train_batch_size": 8, "bf16": {"enabled": True},
                                                   "zero_optimization": {"stage": 2}}))
     write(folder, "launch_all_auto.json", json.dumps({"train_micro_batch_size_per_gpu": "auto", "train_batch_size": "auto",
                                                       "gradient_accumulation_steps": "auto", "bf16": {"enabled": "auto"},

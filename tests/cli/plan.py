@@ -175,7 +175,8 @@ def check_tools(tap):
         tap.ok(status == 0 and rows and {row[header.index("zero")] for row in rows} == {"3"}, "and so are those of a sweep", err)
         auto = os.path.join(folder, "auto.json")
         with open(auto, "w") as file:
-            json.dump({key: "auto" for key in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")}, file)
+            json.dump({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+                       "bf16": {"enabled": True}}, file)
         answer = plan(MODEL, "--from", auto, "--machine", MACHINE, "--gpus", 8, "--tp", 1, "--pp", 1, "--cp", 1, "--micro-batch-size", 1)
         tap.ok(answer["question"]["batch_size"] == 512, "a file that leaves its batches to the trainer does not choose them", answer["question"])
     answer = plan("mistral-7b", "--machine", MACHINE, "--gpus", 8, "--like", "torchtitan", "--tp", 1, "--pp", 1)

@@ -6,8 +6,8 @@ import subprocess
 
 BIN = os.environ.get("RANVIER_BIN") or os.path.abspath("build/bin")
 SANITIZED = os.path.basename(os.path.dirname(BIN)) == "san"
-# Of a training whose losses are compared: a wrong gradient shows in the second step, and what memory four steps touch, two have touched.
-STEPS = 2 if SANITIZED else 4
+# Of a training whose losses are compared: a wrong gradient shows in the second step, and what memory eight steps touch, two have touched.
+STEPS = 2 if SANITIZED else 8
 
 
 def some(cases):

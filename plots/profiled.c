@@ -1,5 +1,6 @@
 #include "plots/profiled.h"
 
+#include "plots/run.h"
 #include "plots/traced.h"
 
 #include "runtime/base/file.h"
@@ -284,11 +285,6 @@ int profiled_read(struct profiled *p, const char *timeline, const char *trace, i
 
 /* ---- what is printed ---- */
 
-static double error_percent(double predicted, double measured)
-{
-        return 100 * (predicted / measured - 1);
-}
-
 static void print_row(const struct profiled *p, enum profiled_row row, const char *indent, FILE *out)
 {
         const double predicted = p->predicted[row], measured = p->measured[row];
@@ -296,7 +292,7 @@ static void print_row(const struct profiled *p, enum profiled_row row, const cha
         if (predicted == 0 && measured == 0)
                 return;
         if (measured > 0 && predicted > 0)
-                snprintf(error, sizeof error, "%+.1f %%", error_percent(predicted, measured));
+                snprintf(error, sizeof error, "%+.1f %%", runs_error_percent(predicted, measured));
         fprintf(out, "  %s%-*s %13s %6.1f %% %13s %6.1f %% %10s\n", indent, 22 - (int)strlen(indent),
                 names[row], number_seconds(a, predicted), 100 * predicted / p->predicted[PROFILED_STEP],
                 number_seconds(b, measured), 100 * measured / p->measured[PROFILED_STEP], error);
@@ -350,7 +346,7 @@ static void write_row(FILE *out, const char *name, double predicted, double meas
 {
         fprintf(out, "\"%s\",%.9g,%.9g,", name, predicted, measured);
         if (measured > 0)
-                fprintf(out, "%.6g", error_percent(predicted, measured));
+                fprintf(out, "%.6g", runs_error_percent(predicted, measured));
         fputc('\n', out);
 }
 

@@ -71,12 +71,12 @@ static int parse_value(const struct flag *flag, struct options *o, const char *t
         snprintf(option, sizeof option, "--%s", flag->name);
         if (flag->parse)
                 return flag->parse(o, text, err);
+        if (!flag->argument && !text) {
+                flag_set(flag, o, true);
+                return 0;
+        }
         if (!flag->argument || flag->names) {
-                which = true;
-                if (flag->argument || text)
-                        rc = parse_name(option, text, flag->argument ? flag->names : switched, &which, err);
-                else
-                        rc = 0;
+                rc = parse_name(option, text, flag->argument ? flag->names : switched, &which, err);
                 if (rc == 0)
                         flag_set(flag, o, which);
                 return rc;

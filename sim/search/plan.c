@@ -262,39 +262,33 @@ static int take_words(struct settings *s, struct rv_error_info *err)
         return rc;
 }
 
+static void give(struct options *plan, const struct flag *flag, int value)
+{
+        flag_set(flag, plan, value);
+        flag_give(flag, plan);
+}
+
 /* Of what the search was given only one value for, that one. */
-static int take_single_values(struct settings *s, struct rv_error_info *err)
+static void take_single_values(struct settings *s)
 {
         const struct space *space = &s->ask.space;
         struct options *own = &s->own;
-        int rc = 0;
         for (int i = 0; i < space->axes.count; i++) {
                 const struct axis *axis = &space->axes.axis[i];
-                if (!axis->given || axis->list.count > 1)
-                        continue;
-                flag_set(axis->flag, own, axis->list.values[0]);
-                flag_give(axis->flag, own);
+                if (axis->given && axis->list.count == 1)
+                        give(own, axis->flag, axis->list.values[0]);
         }
-        if (space->stages.count == 1) {
-                own->pp = space->stages.values[0];
-                flag_give(flag_named("pp"), own);
-        }
-        if (space->micro_batch_sizes.count == 1) {
-                own->micro_batch_size = space->micro_batch_sizes.values[0];
-                flag_give(flag_named("micro-batch-size"), own);
-        }
-        if (space->offload != SPACE_BOTH) {
-                own->offload = space->offload == SPACE_YES;
-                flag_give(flag_named("offload"), own);
-        }
-        if (space->offload_activations != SPACE_BOTH) {
-                own->offload_activations = space->offload_activations == SPACE_YES;
-                flag_give(flag_named("offload-activations"), own);
-        }
-        for (int r = 0; s->ask.recompute_given && rc == 0 && r < RECOMPUTES; r++)
+        if (space->stages.count == 1)
+                give(own, flag_named("pp"), space->stages.values[0]);
+        if (space->micro_batch_sizes.count == 1)
+                give(own, flag_named("micro-batch-size"), space->micro_batch_sizes.values[0]);
+        if (space->offload != SPACE_BOTH)
+                give(own, flag_named("offload"), space->offload == SPACE_YES);
+        if (space->offload_activations != SPACE_BOTH)
+                give(own, flag_named("offload-activations"), space->offload_activations == SPACE_YES);
+        for (int r = 0; s->ask.recompute_given && r < RECOMPUTES; r++)
                 if (space->recompute == 1u << r)
-                        rc = flag_parse(flag_named("recompute"), own, recompute_name((enum recompute)r), err);
-        return rc;
+                        give(own, flag_named("recompute"), r);
 }
 
 /* In the file's plan, too, what the command line says takes the place of what the file says. */
@@ -316,7 +310,9 @@ static int take_given(struct settings *s, struct rv_error_info *err)
         for (int i = 0; rc == 0 && i < count; i++)
                 if (s->ask.fixed[i])
                         rc = flag_parse(&flags[i], &s->own, s->ask.fixed[i], err);
-        return rc ? rc : take_single_values(s, err);
+        if (rc == 0)
+                take_single_values(s);
+        return rc;
 }
 
 /* The file's plan; what keeps it from being predicted is no error of the question. */

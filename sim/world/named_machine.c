@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char FOLDER[] = "sim/machines";
 static const char PROFILES[] = "calibrate/profiles";
@@ -36,17 +37,12 @@ static int split_count(const char *text, const char **name)
 
 static int no_machine(const char *text, const char *name, struct rv_error_info *err)
 {
-        char all[NAMED_MACHINES_TEXT], near[256] = "", lower[64] = "", *place = NULL;
-        snprintf(lower, sizeof lower, "%s", name);
-        for (char *at = lower; *at; at++)
-                *at = (char)tolower((unsigned char)*at);
-        named_machine_list(all);
-        for (char *known = strtok_r(all, " ", &place); known; known = strtok_r(NULL, " ", &place))
-                if (strcmp(known, lower) == 0)
-                        return rv_fail(err, RV_EINPUT, "there is no machine '%.40s', but '%s'", text, known);
+        char all[NAMED_MACHINES_TEXT], near[256] = "", *place = NULL;
         named_machine_list(all);
         for (char *known = strtok_r(all, " ", &place); known; known = strtok_r(NULL, " ", &place)) {
                 struct nearest nearest = {.word = name};
+                if (strcasecmp(known, name) == 0)
+                        return rv_fail(err, RV_EINPUT, "there is no machine '%.40s', but '%s'", text, known);
                 nearest_offer(&nearest, known);
                 const bool begins = strncmp(name, known, strlen(known)) == 0;
                 if ((nearest.known || begins) && strlen(near) + strlen(known) + 3 < sizeof near)

@@ -172,49 +172,26 @@ const struct operator_row *operator_of(const char *name)
 
 enum operator_class operator_class_of(enum kernel_kind kind, bool batched)
 {
-        switch (kind) {
-        case KERNEL_MATMUL:
-                return batched ? OPERATOR_ATTENTION : OPERATOR_PRODUCT;
-        case KERNEL_GROUPED_MATMUL:
-        case KERNEL_GROUPED_MATMUL_BACKWARD:
-        case KERNEL_MATMUL_BIAS:
-        case KERNEL_MATMUL_BIAS_GELU:
-        case KERNEL_MATMUL_BIAS_RESIDUAL:
-        case KERNEL_MATMUL_BIAS_RESIDUAL_LAYERNORM:
-        case KERNEL_MATMUL_GELU_BACKWARD:
-                return OPERATOR_PRODUCT;
-        case KERNEL_ATTENTION:
-        case KERNEL_ATTENTION_BACKWARD:
+        if (kind == KERNEL_MATMUL && batched)
+                return OPERATOR_ATTENTION;
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+                if (rows[i].kernel == (int)kind)
+                        return rows[i].class;
+        switch (kind) { /* what PyTorch has no operator for */
         case KERNEL_CONTEXT_ATTENTION:
         case KERNEL_CONTEXT_ATTENTION_BACKWARD:
                 return OPERATOR_ATTENTION;
-        case KERNEL_SOFTMAX:
-        case KERNEL_SOFTMAX_BACKWARD:
-                return OPERATOR_SOFTMAX;
-        case KERNEL_LAYERNORM:
-        case KERNEL_LAYERNORM_BACKWARD:
-        case KERNEL_RMSNORM:
-        case KERNEL_RMSNORM_BACKWARD:
         case KERNEL_HEAD_RMSNORM:
         case KERNEL_HEAD_RMSNORM_BACKWARD:
                 return OPERATOR_NORM;
-        case KERNEL_BIAS_GELU:
-        case KERNEL_GELU_BACKWARD:
-        case KERNEL_SWIGLU:
-        case KERNEL_SWIGLU_BACKWARD:
-        case KERNEL_SQUARED_RELU:
-        case KERNEL_SQUARED_RELU_BACKWARD:
         case KERNEL_WEIGHTED_SWIGLU:
         case KERNEL_WEIGHTED_SWIGLU_BACKWARD:
                 return OPERATOR_ACTIVATION;
-        case KERNEL_EMBEDDING:
-        case KERNEL_EMBEDDING_BACKWARD:
-                return OPERATOR_EMBEDDING;
-        case KERNEL_CROSS_ENTROPY:
         case KERNEL_CROSS_ENTROPY_LOSS:
                 return OPERATOR_LOSS;
         default:
-                return OPERATOR_ELEMENTWISE;
+                return kind < KERNEL_KINDS && kernel_descriptor(kind)->products > 0 ? OPERATOR_PRODUCT
+                                                                                    : OPERATOR_ELEMENTWISE;
         }
 }
 

@@ -419,7 +419,7 @@ static int write_profile(struct import *import, struct rv_error_info *err)
                  "%d measured shapes of products and attention; other kernels from the datasheet, not "
                  "measured",
                  count_shapes(&with));
-        int rc = profile_save(&profile, import->request->out, err);
+        int rc = profile_save(&profile, import->request->out, import->request->json, err);
         profile_free(&profile);
         return rc;
 }
@@ -465,7 +465,8 @@ static int run(struct import *import)
         if (rc != RV_OK)
                 return rc;
         import->sustained = sustained_rate(import);
-        print_tables(import);
+        if (!request->json)
+                print_tables(import);
         return write_profile(import, import->err);
 }
 

@@ -5,6 +5,8 @@
 
 #include "runtime/base/error.h"
 
+#include <stdbool.h>
+
 /* The most tables of one import. */
 enum { IMPORT_TABLES = 64 };
 
@@ -20,6 +22,8 @@ struct import_request {
         const char *out;
         /* Where the tables are from, for the profile's readers; NULL: not said. */
         const char *source;
+        /* The profile is printed as JSON, and nothing else is. */
+        bool json;
 };
 
 /* Writes the profile and prints, for each kind of kernel, how many shapes there are and how wrong the profile

@@ -563,8 +563,8 @@ static int write_profile(struct session *s, struct rv_error_info *err)
 {
         struct profile profile = make_profile(s);
         int missing = count_missing(&s->family, &profile.loads[0]);
-        int rc = profile_save(&profile, s->request.out, err);
-        if (rc == RV_OK) {
+        int rc = profile_save(&profile, s->request.out, s->request.json, err);
+        if (rc == RV_OK && !s->request.json) {
                 print_profile(s, &profile);
                 if (missing)
                         printf("\n%d kernel%s of the family did not fit and will be taken from the fits\n",

@@ -79,6 +79,8 @@ static const struct option_words device_words = {.names = own_devices,
 static const struct setting option_rows[] = {
         {SETTING_PATH, "out", .argument = "PROFILE", AT(request.out),
          .help = "Write the profile (JSON) to this file (required)"},
+        {SETTING_SET, "json", AT(request.json),
+         .help = "Print the profile as JSON, or with --from-trace what was found, and nothing else on standard output"},
         {SETTING_SET, "quick", AT(request.quick),
          .help = "Fewer repetitions: under half a minute a precision instead of about one and a half"},
         {SETTING_INT, "seconds", .argument = "S", AT(request.seconds), FROM(1, 86400),
@@ -308,6 +310,7 @@ static int check_import(struct request *request, struct rv_error_info *err)
                                "--import needs --device: the GPU that the tables are of, such as h100");
         import->device = request->device;
         import->out = request->out;
+        import->json = request->json;
         for (int i = 0; i < import->table_count; i++)
                 uses[i] = (struct file_use){"--import", import->tables[i], false};
         uses[import->table_count] = (struct file_use){"--out", request->out, true};
@@ -320,6 +323,7 @@ static int check_trace(struct request *request, struct rv_error_info *err)
         struct trace_request *trace = &request->trace;
         struct file_use uses[TRACE_FILES + 2];
         int rc;
+        trace->json = request->json;
         for (int i = 0; i < trace->file_count; i++)
                 uses[i] = (struct file_use){"--from-trace", trace->files[i], false};
         uses[trace->file_count] = (struct file_use){"--out", request->out, true};

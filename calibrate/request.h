@@ -62,6 +62,8 @@ struct request {
         bool time_products;
         enum attention_source attention;
         const char *products;
+        /* The profile is printed as JSON, or of a trace what was found, and nothing else is. */
+        bool json;
         /* Fewer repetitions. */
         bool quick;
         int seconds; /* that measuring may take, but for its least; 0: as it needs */

@@ -1096,7 +1096,8 @@ static json_t *device_json(const struct profile_device *device)
                          (json_int_t)device->overhead_bytes);
 }
 
-int profile_save(const struct profile *profile, const char *path, struct rv_error_info *err)
+/* The caller's to free; NULL with a sentence. `path`: for the sentence. */
+static json_t *profile_json(const struct profile *profile, const char *path, struct rv_error_info *err)
 {
         json_t *document =
                 json_pack("{s:s, s:s, s:o, s:b, s:s, s:o, s:I, s:f}", "ranvier", RANVIER_VERSION, "kind",
@@ -1104,8 +1105,10 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
                           "source", profile->source, "peak_flops_per_second", peaks_json(profile),
                           "device_memory_bytes", (json_int_t)profile->device_memory_bytes,
                           "host_link_bytes_per_second", profile->host_link_bytes_per_second);
-        if (!document)
-                return rv_fail(err, RV_EINPUT, "%s: the device and source of a profile must be UTF-8", path);
+        if (!document) {
+                rv_fail(err, RV_EINPUT, "%s: the device and source of a profile must be UTF-8", path);
+                return NULL;
+        }
         if (profile->unfused)
                 json_object_set_new(document, "fusion", json_string("off"));
         if (profile->whole_logits)
@@ -1126,7 +1129,15 @@ int profile_save(const struct profile *profile, const char *path, struct rv_erro
         for (int i = 0; i < profile->load_count; i++)
                 json_array_append_new(loads, load_json(&profile->loads[i]));
         json_object_set_new(document, "loads", loads);
-        int rc = file_write_json(path, document, err);
+        return document;
+}
+
+int profile_save(const struct profile *profile, const char *path, bool print, struct rv_error_info *err)
+{
+        json_t *document = profile_json(profile, path, err);
+        int rc = document ? file_write_json(path, document, err) : (int)err->code;
+        if (rc == RV_OK && print)
+                rc = file_print_json(document, err);
         json_decref(document);
         return rc;
 }

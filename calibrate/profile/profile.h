@@ -190,9 +190,10 @@ extern const struct option_words profile_words;
  * or impossible value is RV_EINPUT with a sentence that says where. The profile has at least one load then.
  * On failure there is nothing to free. */
 int profile_load(struct profile *, const char *name_or_path, struct rv_error_info *err);
-/* Writes the file that profile_load reads, whole or not at all. RV_EINPUT where the device's name or the
+/* Writes the file that profile_load reads, whole or not at all, and with `print` the same to standard output.
+ * RV_EINPUT where the device's name or the
  * source is not UTF-8; else RV_OK, or what file_write_json says. */
-int profile_save(const struct profile *, const char *path, struct rv_error_info *err);
+int profile_save(const struct profile *, const char *path, bool print, struct rv_error_info *err);
 /* Frees what a profile owns, and leaves zeros; and what a load alone does. */
 void profile_free(struct profile *);
 void profile_load_free(struct profile_load *);

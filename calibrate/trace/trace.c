@@ -143,12 +143,14 @@ static int write_profile(struct session *s, struct rv_error_info *err)
         snprintf(profile.source, sizeof profile.source,
                  "a trace by PyTorch's profiler: %d step%s of %.60s; peak: the fastest of its products",
                  s->learned.count, rv_plural(s->learned.count), request->gpt->name);
-        printf("\nproducts of %d shapes by one model: residuals %.1f %% in the median, %.1f %% at worst; "
-               "each "
-               "shape by the others %.1f %%, %.1f %%\n",
-               products.points, 100 * products.median_error, 100 * products.worst_error,
-               100 * products.left_out_median_error, 100 * products.left_out_worst_error);
-        const int rc = profile_save(&profile, request->out, err);
+        if (!request->json)
+                printf("\nproducts of %d shapes by one model: residuals %.1f %% in the median, %.1f %% at "
+                       "worst; "
+                       "each "
+                       "shape by the others %.1f %%, %.1f %%\n",
+                       products.points, 100 * products.median_error, 100 * products.worst_error,
+                       100 * products.left_out_median_error, 100 * products.left_out_worst_error);
+        const int rc = profile_save(&profile, request->out, false, err);
         profile_free(&profile);
         return rc;
 }
@@ -166,7 +168,8 @@ static int add_kinds(struct session *s, json_t *found, struct rv_error_info *err
                 profile_free(&against);
         if (!kinds)
                 return err->code;
-        learn_print(kinds);
+        if (!s->request->json)
+                learn_print(kinds);
         json_object_set_new(found, "kernels", kinds);
         return RV_OK;
 }
@@ -181,7 +184,7 @@ static int map_steps(struct session *s, json_t *found, struct rv_error_info *err
         if (rc != RV_OK)
                 return rc;
         const int left_out = learn_leave_out(&s->learned);
-        if (left_out)
+        if (left_out && !s->request->json)
                 printf("\n%d step%s took over 5 %% longer than the quarter that took least, and %s left "
                        "out\n",
                        left_out, rv_plural(left_out), left_out == 1 ? "is" : "are");
@@ -194,13 +197,16 @@ static int run(struct session *s, struct rv_error_info *err)
         if (rc != RV_OK)
                 return rc;
         json_t *found = found_json(&s->steps);
-        found_print(found, stdout);
+        if (!s->request->json)
+                found_print(found, stdout);
         if (s->request->gpt)
                 rc = map_steps(s, found, err);
         if (rc == RV_OK && s->request->out)
                 rc = write_profile(s, err);
         if (rc == RV_OK && s->request->found)
                 rc = file_write_json(s->request->found, found, err);
+        if (rc == RV_OK && s->request->json)
+                rc = file_print_json(found, err);
         json_decref(found);
         return rc;
 }

@@ -21,6 +21,8 @@ struct trace_request {
         const char *against;
         /* A JSON of what was found; NULL: none is written. */
         const char *found;
+        /* What was found is printed as JSON, and nothing else is. */
+        bool json;
 };
 
 /* Reads the traces, prints what was found in them, and writes what was asked for. RV_EINPUT names the file

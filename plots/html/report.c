@@ -35,6 +35,23 @@ static const char *base_name(const char *path)
         return slash ? slash + 1 : path;
 }
 
+/* ---- figures ---- */
+
+/* What a figure is drawn from. */
+struct drawing {
+        const struct run *runs;
+        int count;
+        const char *path;
+        int (*of_runs)(const char *out, const struct run *runs, int count, struct rv_error_info *err);
+        int (*of_file)(const char *out, const char *path, struct rv_error_info *err);
+};
+
+static int draw(const char *out, const void *context, struct rv_error_info *err)
+{
+        const struct drawing *d = context;
+        return d->of_runs ? d->of_runs(out, d->runs, d->count, err) : d->of_file(out, d->path, err);
+}
+
 /* ---- a plan: the question, the answer, and what else there is ---- */
 
 static void put_card(struct page *p, const char *label, const char *value, const char *format, double number)
@@ -200,7 +217,48 @@ static void put_second(struct page *p, const json_t *plan)
         fputs("</p>\n", p->out);
 }
 
-static void put_plan(struct page *p, const json_t *plan)
+/* The best plan with fewer or more replicas. */
+static int put_replicas(struct page *p, const json_t *plan, struct rv_error_info *err)
+{
+        static const char *const columns[] = {"GPUs", "Time per batch", "Tokens/s", NULL};
+        const json_t *scales = json_object_get(plan, "replicas"), *scale;
+        const int count = (int)json_array_size(scales);
+        const char *model = text_of(json_object_get(plan, "question"), "model");
+        struct run *runs = count > 1 ? calloc((size_t)count, sizeof *runs) : NULL;
+        size_t i;
+        if (count < 2)
+                return 0;
+        if (!runs)
+                return rv_fail(err, RV_ESYSTEM, "no memory for %d numbers of GPUs", count);
+        page_heading(p, "The same plan with fewer or more replicas");
+        page_paragraph(
+                p, "The batch is the same. Numbers of GPUs with which the plan does not fit are left out.");
+        page_table(p, columns, NULL);
+        json_array_foreach(scales, i, scale)
+        {
+                const double gpus = number_of(scale, "gpus"), seconds = number_of(scale, "batch_seconds"),
+                             tokens = number_of(scale, "tokens_per_second");
+                char text[NUMBER_TEXT];
+                page_row(p);
+                page_number(p, gpus, number_count(text, gpus));
+                page_number(p, seconds, number_seconds(text, seconds));
+                page_number(p, tokens, number_count(text, tokens));
+                snprintf(runs[i].gpt.name, sizeof runs[i].gpt.name, "%s", model);
+                snprintf(runs[i].how, sizeof runs[i].how, "the best plan");
+                runs[i].simulated = true;
+                runs[i].pp = runs[i].tp = runs[i].context_ranks = 1;
+                runs[i].dp = (int)gpus;
+                runs[i].figures.tokens_per_second = tokens;
+        }
+        page_table_end(p);
+        const struct drawing drawing = {.runs = runs, .count = count, .of_runs = figures_throughput};
+        const int rc = page_figure(p, "Throughput by number of GPUs: more replicas share the same batch.",
+                                   false, draw, &drawing, err);
+        free(runs);
+        return rc;
+}
+
+static int put_plan(struct page *p, const json_t *plan, struct rv_error_info *err)
 {
         const json_t *question = json_object_get(plan, "question"), *assumed,
                      *search = json_object_get(plan, "search");
@@ -227,6 +285,7 @@ static void put_plan(struct page *p, const json_t *plan)
         put_bounds(p, plan);
         put_second(p, plan);
         put_changes(p, plan);
+        const int rc = put_replicas(p, plan, err);
         page_heading(p, "How it was found");
         page_paragraph(p, "%s plans were weighed in %s, %s of them fit, and the best %.0f were simulated%s.",
                        number_count(a, number_of(search, "weighed")),
@@ -235,24 +294,10 @@ static void put_plan(struct page *p, const json_t *plan)
                        json_is_true(json_object_get(search, "stopped"))
                                ? "; the search was stopped before its end"
                                : "");
+        return rc;
 }
 
 /* ---- runs ---- */
-
-/* What a figure is drawn from. */
-struct drawing {
-        const struct run *runs;
-        int count;
-        const char *path;
-        int (*of_runs)(const char *out, const struct run *runs, int count, struct rv_error_info *err);
-        int (*of_file)(const char *out, const char *path, struct rv_error_info *err);
-};
-
-static int draw(const char *out, const void *context, struct rv_error_info *err)
-{
-        const struct drawing *d = context;
-        return d->of_runs ? d->of_runs(out, d->runs, d->count, err) : d->of_file(out, d->path, err);
-}
 
 static int draw_timeline(const char *out, const char *path, struct rv_error_info *err)
 {
@@ -721,9 +766,10 @@ int html_report(const char *path, const char *given_title, char *const *files, i
                 inputs_close(&in);
                 return rc;
         }
-        for (int i = 0; i < in.plans; i++)
-                put_plan(&p, in.plan[i]);
-        rc = put_runs(&p, &in, err);
+        for (int i = 0; rc == 0 && i < in.plans; i++)
+                rc = put_plan(&p, in.plan[i], err);
+        if (rc == 0)
+                rc = put_runs(&p, &in, err);
         if (rc == 0)
                 rc = put_tables(&p, &in, err);
         if (rc == 0)

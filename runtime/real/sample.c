@@ -19,7 +19,7 @@ struct arguments {
         int64_t tokens, top_k; /* top_k 0: all */
         double temperature;
         uint64_t seed;
-        bool logits;
+        bool logits, json;
 };
 
 static int parse_device(void *at, const char *option, const char *text, struct rv_error_info *err)
@@ -40,6 +40,8 @@ static const struct setting option_rows[] = {
          .min = 0, .max = 1000000000},
         {SETTING_SET, "logits", .help = "Write the logits of what would come next instead, one a line, in the order of "
                                         "the vocabulary", AT(logits)},
+        {SETTING_SET, "json", .help = "Write JSON: the prompt's tokens and the new ones, and of a model of bytes the text; or the "
+                                      "logits", AT(json)},
         {SETTING_REAL, "temperature", 't', "T",
          "Below 1 prefers likely tokens, 0 takes always the likeliest (default 0.8)", AT(temperature),
          .low = 0, .high = 100},
@@ -187,6 +189,7 @@ static int draw(struct sampler *sampler, double temperature, int64_t top_k, doub
 
 /* Text on its way to a terminal: a UTF-8 character is held until it is whole. */
 struct printer {
+        FILE *stream;
         unsigned char held[4];
         int count, expected;
 };
@@ -194,7 +197,7 @@ struct printer {
 static void print_escaped(struct printer *printer)
 {
         for (int i = 0; i < printer->count; i++)
-                printf("\\x%02x", printer->held[i]);
+                fprintf(printer->stream, "\\x%02x", printer->held[i]);
         printer->count = 0;
 }
 
@@ -229,9 +232,15 @@ static void print_byte(struct printer *printer, unsigned char byte)
                 print_escaped(printer);
                 return;
         }
-        fwrite(held, 1, (size_t)printer->count, stdout);
+        fwrite(held, 1, (size_t)printer->count, printer->stream);
         printer->count = 0;
 }
+
+/* The prompt as tokens. */
+struct prompt {
+        int32_t *tokens; /* [count] */
+        int64_t count;
+};
 
 /* Draws token number `i` of what is written. */
 static int next_token(struct sampler *sampler, const struct arguments *arguments, int64_t i)
@@ -247,7 +256,7 @@ static int next_token(struct sampler *sampler, const struct arguments *arguments
 /* Bytes as text, the prompt among them. */
 static void write_text(struct sampler *sampler, const struct arguments *arguments)
 {
-        struct printer printer = {0};
+        struct printer printer = {.stream = stdout};
         for (const char *at = arguments->prompt; *at; at++)
                 print_byte(&printer, (unsigned char)*at);
         for (int64_t i = 0; i < arguments->tokens; i++) {
@@ -278,11 +287,55 @@ static void write_logits(struct sampler *sampler)
                 printf("%.9g\n", (double)sampler->logits[token]);
 }
 
-/* The prompt as tokens. */
-struct prompt {
-        int32_t *tokens; /* [count] */
-        int64_t count;
-};
+/* The bytes of tokens as text, the prompt's and the new ones. */
+static json_t *text_json(const json_t *prompt, const json_t *written)
+{
+        char *text = NULL;
+        size_t size;
+        struct printer printer = {.stream = open_memstream(&text, &size)};
+        const json_t *const both[] = {prompt, written};
+        if (!printer.stream)
+                return NULL;
+        for (int part = 0; part < 2; part++)
+                for (size_t i = 0; i < json_array_size(both[part]); i++)
+                        print_byte(&printer,
+                                   (unsigned char)json_integer_value(json_array_get(both[part], i)));
+        print_escaped(&printer);
+        fclose(printer.stream);
+        json_t *json = json_string(text);
+        free(text);
+        return json;
+}
+
+static int write_json(struct sampler *sampler, const struct arguments *arguments, const struct prompt *prompt,
+                      struct rv_error_info *err)
+{
+        json_t *given = json_array(), *written = json_array(), *logits = NULL;
+        for (int64_t i = 0; i < prompt->count; i++)
+                json_array_append_new(given, json_integer(prompt->tokens[i]));
+        if (arguments->logits) {
+                logits = json_array();
+                sampler_logits(sampler);
+                for (int token = 0; token < sampler->vocabulary; token++)
+                        json_array_append_new(logits, json_real((double)sampler->logits[token]));
+        } else {
+                for (int64_t i = 0; i < arguments->tokens; i++)
+                        json_array_append_new(written, json_integer(next_token(sampler, arguments, i)));
+        }
+        json_t *json = json_pack("{s:s, s:O}", "checkpoint", arguments->checkpoint, "prompt_tokens", given);
+        if (logits)
+                json_object_set_new(json, "logits", logits);
+        else
+                json_object_set(json, "tokens", written);
+        if (!logits && !arguments->prompt_tokens)
+                json_object_set_new(json, "text", text_json(given, written));
+        const int rc =
+                json ? file_print_json(json, err) : rv_fail(err, RV_EINPUT, "CHECKPOINT must be UTF-8");
+        json_decref(json);
+        json_decref(given);
+        json_decref(written);
+        return rc;
+}
 
 static int take_bytes(struct prompt *prompt, const char *text)
 {
@@ -349,13 +402,16 @@ static int write_sample(const struct arguments *arguments, struct weight_files *
         if (status == RV_OK) {
                 for (int64_t i = 0; i < prompt->count; i++)
                         sampler_push(&sampler, prompt->tokens[i]);
-                if (arguments->logits)
+                if (arguments->json)
+                        status = write_json(&sampler, arguments, prompt, err);
+                else if (arguments->logits)
                         write_logits(&sampler);
                 else if (arguments->prompt_tokens)
                         write_numbers(&sampler, arguments, prompt->tokens, prompt->count);
                 else
                         write_text(&sampler, arguments);
-                status = file_check_printed(err);
+                if (status == RV_OK)
+                        status = file_check_printed(err);
         }
         sampler_close(&sampler);
         return status;

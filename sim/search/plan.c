@@ -686,6 +686,45 @@ static int find_enough(const struct settings *settings, const struct plan_answer
         return rc;
 }
 
+/* Seconds of a batch of a plan with so many replicas on the same kind of machine; NAN: the plan is none, or
+ * does not fit. */
+static double seconds_of_replicas(const struct ask *ask, struct options o, int replicas)
+{
+        struct machine machine;
+        struct capacity_need need;
+        struct rv_error_info why;
+        o.dp = replicas;
+        const int gpus = (int)options_ranks(&o);
+        if (machine_open(&machine, ask->profile, ask->platform, gpus, ask->fits_only, &why))
+                return NAN;
+        double seconds = NAN;
+        if (options_check(&o, gpus, &why) == 0) {
+                const struct capacity capacity = machine_capacity(&machine, &o);
+                if (capacity_check(&o, &capacity, &need, &why) == 0)
+                        seconds = paper_batch_seconds(&machine, &o);
+        }
+        machine_close(&machine);
+        return seconds;
+}
+
+static void find_scales(const struct ask *ask, struct plan_answer *answer)
+{
+        static const int quarters[PLAN_SCALES] = {1, 2, 4, 8, 16};
+        const struct job *best = answer->answer.best;
+        const struct options *o = &best->candidate->options;
+        for (int i = 0; i < PLAN_SCALES && !interrupted; i++) {
+                if (o->dp * quarters[i] % 4 || o->dp * (int64_t)quarters[i] / 4 > INT_MAX / 16)
+                        continue;
+                const int replicas = o->dp * quarters[i] / 4;
+                const double paper = quarters[i] == 4 ? best->candidate->paper_seconds
+                                                      : seconds_of_replicas(ask, *o, replicas);
+                if (paper > 0)
+                        answer->scales[answer->scale_count++] = (struct plan_scale){
+                                best->candidate->machine->gpus / o->dp * replicas,
+                                best->outcome.figures.median * paper / best->candidate->paper_seconds};
+        }
+}
+
 /* The page has the answer, and what simulating its plans again tells. */
 static int make_page(const struct settings *s, const json_t *answer, const char *command,
                      struct rv_error_info *err)
@@ -793,6 +832,8 @@ static int plan(const struct settings *settings, const json_t *assumed, const ch
         if (rc == 0 && settings->days > 0 &&
             answer.answer.best->outcome.figures.training_days > settings->days)
                 rc = find_enough(settings, &answer, &answer.enough, err);
+        if (rc == 0)
+                find_scales(ask, &answer);
         answer.search.stopped = interrupted;
         if (rc == 0)
                 rc = show(settings, &answer, err);

@@ -26,6 +26,14 @@ struct plan_enough {
         struct options options;
 };
 
+/* The best plan with fewer or more replicas, and so devices, for the same batch, on paper. */
+enum { PLAN_SCALES = 5 };
+struct plan_scale {
+        int gpus;
+        /* Of a batch; as much above the time on paper as the answer's was when simulated. */
+        double seconds;
+};
+
 /* An answer, and what it is to. Everything that a member points to stays the caller's. */
 struct plan_answer {
         const struct ask *ask;
@@ -39,6 +47,9 @@ struct plan_answer {
         const struct jobs *jobs;
         struct plan_search search;
         struct plan_enough enough;
+        /* [scale_count], by number of devices; the best plan itself is one. */
+        struct plan_scale scales[PLAN_SCALES];
+        int scale_count;
         /* Of --from: the file, its own plan as it was simulated, or NULL, and why it was not, "". NULL: no
          * file. */
         const struct launch *file;

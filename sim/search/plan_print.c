@@ -200,6 +200,23 @@ static void print_sums(const struct options *o, FILE *out)
                         plan.micro_batches, options_exact_sums(o));
 }
 
+/* What more or fewer replicas would bring. */
+static void print_scales(const struct plan_answer *a, FILE *out)
+{
+        const double seconds = a->answer.best->outcome.figures.median;
+        int shown = 0;
+        for (int i = 0; i < a->scale_count; i++) {
+                const struct plan_scale *scale = &a->scales[i];
+                if (scale->gpus == machine_of(a)->gpus)
+                        continue;
+                fprintf(out, "%s%d GPUs %.2f",
+                        shown++ ? ", " : "  replicas     more or fewer, the same batch: ", scale->gpus,
+                        seconds / scale->seconds);
+        }
+        if (shown)
+                fputs(" times the throughput\n", out);
+}
+
 static void print_best(const struct plan_answer *a, FILE *out)
 {
         const struct job *best = a->answer.best;
@@ -219,6 +236,7 @@ static void print_best(const struct plan_answer *a, FILE *out)
         print_memory(best, out);
         print_sums(&best->candidate->options, out);
         print_shares(a, out);
+        print_scales(a, out);
         print_training(a, out);
         print_days(a, out);
 }
@@ -424,6 +442,19 @@ static json_t *changes_json(const struct plan_answer *a)
         return list;
 }
 
+static json_t *scales_json(const struct plan_answer *a)
+{
+        const struct figures *f = &a->answer.best->outcome.figures;
+        json_t *list = json_array();
+        for (int i = 0; i < a->scale_count; i++) {
+                const struct plan_scale *scale = &a->scales[i];
+                json_array_append_new(list, json_pack("{s:i, s:f, s:f}", "gpus", scale->gpus, "batch_seconds",
+                                                      scale->seconds, "tokens_per_second",
+                                                      f->tokens_per_second * f->median / scale->seconds));
+        }
+        return list;
+}
+
 static json_t *wins_json(const struct plan_answer *a)
 {
         json_t *list = json_array();
@@ -472,6 +503,7 @@ json_t *plan_json(const struct plan_answer *a)
         json_object_set_new(json, "second", a->answer.second ? job_json(a, a->answer.second) : json_null());
         json_object_set_new(json, "second_wins", wins_json(a));
         json_object_set_new(json, "changes", changes_json(a));
+        json_object_set_new(json, "replicas", scales_json(a));
         if (a->file) {
                 json_object_set_new(json, "from", launch_json(a->file));
                 json_object_set_new(json, "own", a->own ? job_json(a, a->own) : json_string(own_failure(a)));

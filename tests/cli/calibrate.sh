@@ -159,6 +159,9 @@ python3 "$folder/check.py" "$folder/mixed.json" 1,2 2 0,1 auto offload 2> "$fold
 status=$?
 report $status "its profile has both precisions, and the lines of the offloaded phase at no more than the link's rate"
 [ $status -eq 0 ] || sed 's/^/# /' "$folder/why"
+"$ranvier" calibrate --quick --seconds 1 --model "$folder/two.json" --micro-batch-size 1 --pp 1 --out "$folder/one.json" --json \
+        > "$folder/printed" 2> "$folder/err" && cmp -s "$folder/printed" "$folder/one.json"
+report $? "--json prints the profile, and nothing else"
 grep -q "copies paced to a link of 0.2 GB/s" "$folder/out" && grep -q "clear_half" "$folder/out" &&
         grep -q "offloaded_update" "$folder/out"
 report $? "and its table says so"

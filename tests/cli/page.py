@@ -131,7 +131,7 @@ def check_plan(tap, folder):
     text = check_page(tap, folder, "plan", page, figures=3, zooms=1)
     with open(answer) as file:
         plan = json.load(file)
-    for fact in (plan["best"]["flags"], plan["second"]["flags"], plan["again"], plan["sources"]["platform"], f'{plan["search"]["weighed"]:,} plans'):
+    for fact in ("The same plan with fewer or more replicas", plan["best"]["flags"], plan["second"]["flags"], plan["again"], plan["sources"]["platform"], f'{plan["search"]["weighed"]:,} plans'):
         tap.ok(html.escape(fact) in text, f"plan: the page says {fact[:60]}")
     tap.ok('<td>best.json</td>' in text and f'<td>second.json</td>' in text, "plan: and has its plans simulated again")
 

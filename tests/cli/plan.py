@@ -2,6 +2,7 @@
 """ranvier plan: the best of what it weighs is the best that a sweep finds by simulating all; what it says of the training follows
 from its figures; what would help does help, asked as a question of its own; an interrupt is answered; wrong questions are refused."""
 import json
+import math
 import os
 import re
 import shlex
@@ -82,6 +83,19 @@ def check_changes(tap):
     tap.ok(near(1 + gains.get("batch", 0), 2 * seconds(answer) / seconds(larger), 0.01), "twice the batch gains what is said", gains)
     fp8 = plan(*QUESTION, *AXES, "--memory", "40GiB", "--precision", "fp8")
     tap.ok(near(1 + gains.get("fp8", 0), seconds(answer) / seconds(fp8), 0.02), "fp8 gains what is said", f"{gains} {seconds(answer) / seconds(fp8)}")
+
+
+def check_replicas(tap):
+    """What more replicas bring, asked as a prediction of its own."""
+    answer = plan(*QUESTION, *AXES)
+    scales, best = {scale["gpus"]: scale for scale in answer["replicas"]}, answer["best"]
+    tap.ok(scales[8]["batch_seconds"] == seconds(answer) and len(scales) > 1, "the best plan is one of those with other numbers of replicas", scales)
+    flags = best["flags"].split()
+    dp = flags.index("--dp") + 1
+    flags[dp] = str(2 * int(flags[dp]))
+    status, out, err = ranvier.run(["simulate", *[16 if word == 8 else word for word in QUESTION], *flags, "--json"])
+    measured = json.loads(out)["batch_seconds"]["median"] if status == 0 else math.nan
+    tap.ok(near(scales[16]["batch_seconds"], measured, 0.03), "and twice as many take what simulate says", f"{scales.get(16)} {measured} {err}")
 
 
 def check_days(tap):
@@ -226,6 +240,7 @@ def main():
             check_own(tap, folder)
         check_tools(tap)
         check_changes(tap)
+        check_replicas(tap)
         check_days(tap)
         check_interrupt(tap)
     check_arithmetic(tap)

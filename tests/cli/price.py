@@ -47,6 +47,9 @@ def check_profiles(tap, folder):
         document = json.load(file)
     tap.ok(document["sources"]["tables"] == "a book" and document["device"] == "H100-SXM5-80GB" and
            "176 measured shapes" in document["source"], "which says how many shapes there are, and where they are from", document["source"])
+    again = os.path.join(folder, "again.json")
+    status, out, err = ranvier.run(["calibrate", "--import", known, "--device", "h100", "--source", "a book", "--out", again, "--json"])
+    tap.ok(status == 0 and json.loads(out) == document, "--json prints the profile, and nothing else", out[:300] + err)
     status, out, err = ranvier.run(["price", "--profile", profile, "--table", unknown, "--csv", os.path.join(folder, "out.csv")])
     line = next((line for line in out.splitlines() if line.split()[:2] == ["all", "all"]), "")
     median, tenth, worst, inside = figures(line) if len(figures(line)) == 4 else (100, 100, 100, 0)

@@ -134,6 +134,16 @@ def main():
         check("no tokens leave the prompt", sample(path, "--prompt", "h\u00e9", "--tokens", "0") ==
               (0, "h\u00e9\n".encode(), ""))
 
+        status, found, said = sample(path, "--prompt", "ab", "--tokens", "6", "--temperature", "0", "--json")
+        answer = json.loads(found or b"{}")
+        check("--json writes the tokens of the prompt, those that follow, and the text", status == 0 and not said
+              and answer["prompt_tokens"] == [97, 98] and bytes(answer["prompt_tokens"] + answer["tokens"]).decode() == answer["text"]
+              and answer["text"].encode() + b"\n" == sample(path, "--prompt", "ab", "--tokens", "6", "--temperature", "0")[1], found)
+        status, found, said = sample(path, "--prompt", "ab", "--logits", "--json")
+        lines = sample(path, "--prompt", "ab", "--logits")[1].split()
+        check("--json writes logits too", status == 0 and np.allclose(json.loads(found)["logits"], [float(line) for line in lines],
+                                                                      rtol=1e-8), said)
+
         for byte, expected in ((0x1b, b"\\x1b"), (0xe9, b"\\xe9"), (0x0a, b"\n")):
             save(path, constant_model(byte))
             found = sample(path, "--prompt", "x", "--tokens", "2", "--temperature", "0")

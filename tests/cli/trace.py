@@ -238,6 +238,10 @@ def check_files(tap, family, trace, folder):
            f"{family}: two traces, a list of events and compressed, are one of twice as many steps", (once[1], twice[1]))
     status, said, err = ranvier.run(["calibrate", "--from-trace", plain])
     tap.ok(status == 0 and "products" in said and "a micro-batch" not in said, f"{family}: without --out it says what was found", err)
+    found = os.path.join(folder, "found.json")
+    status, said, err = ranvier.run(["calibrate", "--from-trace", plain, "--found", found, "--json"])
+    with open(found) as file:
+        tap.ok(status == 0 and json.loads(said) == json.load(file), f"{family}: --json prints what --found writes, and nothing else", err)
 
 
 def traced_anew(family, folder):

@@ -185,7 +185,7 @@ static void saving_and_loading_changes_nothing(void **state)
 
         char path[64];
         temporary_path(path);
-        assert_int_equal(profile_save(&before, path, &err), RV_OK);
+        assert_int_equal(profile_save(&before, path, false, &err), RV_OK);
         struct profile after;
         if (profile_load(&after, path, &err) != RV_OK)
                 fail_msg("%s", err.sentence);

@@ -134,6 +134,9 @@ demo:
 test:
 	@tests/deps.sh test
 	@$(MAKE) --no-print-directory $(JOBS) run-tests
+# Of lists of plans, models and precisions every case, where `make test` takes a third, and with SAN=1 another third.
+test-all:
+	@RANVIER_TESTS=all $(MAKE) --no-print-directory test
 
 # ---- what an engineer does ----
 
@@ -275,4 +278,4 @@ include docs/packaging/packaging.mk
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all deps demo test test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean
+.PHONY: fit-published profiles all deps demo test test-all test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean

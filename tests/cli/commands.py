@@ -45,7 +45,9 @@ CHANGED = [
     (r"(?<=train )gpt2-124m(?! --device cuda)", "small.json", "124 million parameters take a minute to train"),
     (r"demo,gpt2-124m", "demo,small.json --quick", "124 million parameters take minutes to measure"),
     (r"--profile mine.json", "--profile here.json", "a reader's own is one that calibrate wrote"),
-    (r"demo,my-model.json", "demo,my-model.json --quick", "more repetitions take minutes"),
+    (r"(?<=--model )demo,(?=my-model|small)", "", "one model is enough"),
+    (r"my-model.json (?=.*--out)", "my-model.json --quick ", "more repetitions take minutes"),
+    (r"(?=--precision fp32,mixed --offload)", "--model small.json ", "a family of fewer kernels"),
     (r"(?<=ranvier calibrate )(?=--ranks|--quick)", "--seconds 3 ", "beside other tests kernels settle late"),
     (r"--quick (?!.*--micro-batch-size)", "--quick --micro-batch-size 4 ", "four sizes of micro-batches take four times as long"),
 ]

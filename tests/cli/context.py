@@ -47,14 +47,14 @@ def gpt_of(folder):
 
 
 def compare(tap, folder, name, model, plans, reference):
-    for pp, dp, tp, schedule, more in plans:
+    for pp, dp, tp, schedule, more in ranvier.some(plans):
         difference = shards.worst(shards.train(folder, model, (pp, dp, tp), schedule, *more), reference)
         tap.ok(difference is not None and difference <= TOLERANCE,
                f"{name}, {pp} x {dp} x {tp} {schedule} {' '.join(map(str, more))}: the losses of one device", difference)
 
 
 def compare_routed(tap, folder, name, model):
-    for pp, dp, tp, schedule, more in LIKE_LLAMA_PLANS + EXPERT_PLANS:
+    for pp, dp, tp, schedule, more in ranvier.some(LIKE_LLAMA_PLANS + EXPERT_PLANS):
         def both(*seed):
             return (shards.train(folder, model, (pp, dp, tp), schedule, *more, *seed), shards.train(folder, model, (1, 1, 1), "axonn", *seed))
         difference = shards.worst_of_routed(both, TOLERANCE)
@@ -78,7 +78,7 @@ def main():
         gpt = gpt_of(folder)
         compare(tap, folder, "a GPT-2", gpt, PLANS, shards.train(folder, gpt, (1, 1, 1), "axonn"))
         check_checkpoint(tap, folder, gpt)
-        for grid, whole, precision, more in HALF:
+        for grid, whole, precision, more in ranvier.some(HALF):
             one = shards.train(folder, gpt, whole, "axonn", "--precision", precision)
             difference = shards.worst(shards.train(folder, gpt, grid, "axonn", "--precision", precision, *more), one)
             tap.ok(difference is not None and difference < 1e-3,

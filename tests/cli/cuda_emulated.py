@@ -162,7 +162,7 @@ KEPT = ("weights", "gradients", "master", "optimizer", "buckets", "messages")
 def check_nccl(tap, folder):
     """Ranks with a GPU each: the plugin for NCCL, over an emulated one, whose members are processes."""
     report = os.path.join(folder, "report.json")
-    for name, grid, precision, plan in OVER_NCCL:
+    for name, grid, precision, plan in ranvier.some(OVER_NCCL):
         what = " ".join(map(str, (name, *grid, precision, *plan)))
         cpu, _ = train(folder, "cpu", grid, precision, *plan, "--report", report, model=name)
         kept = json.load(open(report))["memory"]["by_category"] if isinstance(cpu, list) else {}
@@ -332,10 +332,10 @@ def main():
                 json.dump(keys, file)
         for precision, tolerance in TOLERANCES.items():
             check_losses(tap, folder, precision, tolerance)
-            for name in FAMILIES[precision]:
-                check_family(tap, folder, precision, tolerance, name)
-            for name in SHARDED[precision]:
-                check_shards(tap, folder, precision, tolerance, name)
+        for precision, name in ranvier.some([(precision, name) for precision in TOLERANCES for name in FAMILIES[precision]]):
+            check_family(tap, folder, precision, TOLERANCES[precision], name)
+        for precision, name in ranvier.some([(precision, name) for precision in TOLERANCES for name in SHARDED[precision]]):
+            check_shards(tap, folder, precision, TOLERANCES[precision], name)
         said, _ = train(folder, "cuda", (1, 1), "fp32", model="wide")
         tap.ok("heads of wide have 130 columns; fused attention of device cuda is built for at most 128" in str(said),
                "heads that are too wide are refused in a sentence", said)

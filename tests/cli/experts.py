@@ -134,7 +134,7 @@ def apart(ours, theirs):
 
 
 def check_checkpoints(tap, bench):
-    for grid, ep, more in CHECKPOINTS:
+    for grid, ep, more in ranvier.some(CHECKPOINTS):
         model, paths = bench.model_of(grid, more), [bench.path(f"{name}.safetensors") for name in ("one", "spread")]
         for path in paths:
             if os.path.exists(path):
@@ -153,7 +153,7 @@ def check_checkpoints(tap, bench):
 
 
 def check_mixtures(tap, bench):
-    for experts, chosen, ep in MIXTURES:
+    for experts, chosen, ep in ranvier.some(MIXTURES):
         model = bench.model(experts=experts, chosen=chosen)
         check_losses(tap, bench, model, (1, ep, 1), ep, TOLERANCE, ("--batch-size", 16),
                      f"{chosen} of {experts} experts a token, over {ep}")
@@ -243,16 +243,16 @@ def main():
     tap = ranvier.Tap()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(folder)
-        for grid, ep, schedule, more in PLANS:
+        for grid, ep, schedule, more in ranvier.some(PLANS):
             check_losses(tap, bench, bench.model(grid[2]), grid, ep, TOLERANCE, ("--schedule", schedule, *more),
                           named(grid, ep, schedule, *more))
-        for grid, ep, schedule, more in WHOLE_PLANS:
+        for grid, ep, schedule, more in ranvier.some(WHOLE_PLANS):
             check_losses(tap, bench, bench.model_of(grid, WHOLE), grid, ep, TOLERANCE, ("--schedule", schedule, *WHOLE, *more),
                          named(grid, ep, schedule, *WHOLE, *more))
-        for grid, ep, schedule, more in TIED_PLANS:
+        for grid, ep, schedule, more in ranvier.some(TIED_PLANS):
             check_losses(tap, bench, bench.model(tied=True), grid, ep, TOLERANCE, ("--schedule", schedule, *more),
                          f"tied, {named(grid, ep, schedule, *more)}")
-        for grid, ep, precision, more in HALF:
+        for grid, ep, precision, more in ranvier.some(HALF):
             more = ("--precision", precision, *more)
             check_losses(tap, bench, bench.model_of(grid, more), grid, ep, HALF_TOLERANCE, more, named(grid, ep, *more))
         check_checkpoints(tap, bench)

@@ -537,21 +537,23 @@ def main():
     tap = ranvier.Tap()
     with tempfile.TemporaryDirectory() as folder:
         text.write(os.path.join(folder, "text.txt"))
-        for family in FAMILIES:
-            for tied in (True, False):
-                gradients(tap, folder, family, tied)
-            gradients(tap, folder, family, False, "--fusion", "off", "--recompute", "full")
+        unfused, offload = ["--fusion", "off"], ["--offload", "--bucket-params", 5000]
+        kinds = ((True, ()), (False, ()), (False, (*unfused, "--recompute", "full")))
+        for family, tied, flags in ranvier.some([(family, *kind) for family in FAMILIES for kind in kinds]):
+            gradients(tap, folder, family, tied, *flags)
         for family in ("gpt2", "llama"):
             sums_of_many(tap, folder, family)
-        for tied, pp in ((True, 1), (True, 2), (False, 1), (False, 3)):
-            for family in FAMILIES if (tied, pp) in ((True, 2), (False, 1)) else ("gpt2", "llama", "qwen3_moe"):
-                compare(tap, folder, tied, pp, family=family)
-        unfused, offload = ["--fusion", "off"], ["--offload", "--bucket-params", 5000]
+        grids = ((True, 2), (False, 1)), ((True, 1), (False, 3))
+        cases = [(family, *grid) for family in FAMILIES for grid in grids[0]] + [
+            (family, *grid) for family in ("gpt2", "llama", "qwen3_moe") for grid in grids[1]]
+        for family, tied, pp in ranvier.some(cases):
+            compare(tap, folder, tied, pp, family=family)
         for tied, pp in ((True, 1), (False, 3)):
             compare(tap, folder, tied, pp, flags=unfused)
+        families = ("llama", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek_v3", "nemotron")
+        for precision, family in ranvier.some([(precision, family) for precision in ("mixed", "bf16") for family in families]):
+            compare(tap, folder, False, 1, precision=precision, family=family)
         for precision in ("mixed", "bf16"):
-            for family in ("llama", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek_v3", "nemotron"):
-                compare(tap, folder, False, 1, precision=precision, family=family)
             compare(tap, folder, False, 2, SENSITIVE, precision, offload, family="llama")
         for adam, pp, flags in ((ADAM, 1, []), (ADAM, 2, offload), (SENSITIVE, 1, []), (SENSITIVE, 2, offload),
                                 (UNCLIPPED, 2, offload)):

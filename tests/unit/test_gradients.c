@@ -563,12 +563,15 @@ static void check_parts(const struct network *at_once, const struct gpt *gpt, en
 static void recomputed_activations_give_the_same_gradients(void **state)
 {
         (void)state;
+        const char *tests = getenv("RANVIER_TESTS"); /* as of the scripts (tests/cli/ranvier.py) */
+        const bool all = tests && strcmp(tests, "all") == 0;
         for (int choice = 0; choice < 4 * RECOMPUTES * MODELS; choice++) {
                 const struct gpt gpt = small_gpt(choice / 4 / RECOMPUTES, 5, true);
                 const int stages = 1 + choice % 2;
                 const bool fused = choice / 2 % 2;
                 const enum recompute recompute = (enum recompute)(choice / 4 % RECOMPUTES);
-                if (!partition_recomputes(&gpt, recompute))
+                const bool one_of_three = (choice / 4 + choice / 4 / RECOMPUTES) % 3 == 0;
+                if (!partition_recomputes(&gpt, recompute) || !(all || one_of_three))
                         continue;
                 struct network stored = open_network(&gpt, stages, false, fused);
                 struct network again = open_network(&gpt, stages, recompute, fused);

@@ -58,7 +58,7 @@ enum { MEMORY_ALIGNMENT = 64 };
 int64_t memory_aligned(int64_t bytes);
 
 /* The doubles of a stage's host workspace: as many as runtime/nn has scalars. */
-enum { MEMORY_SCALARS = 5 };
+enum { MEMORY_SCALARS = 8 };
 
 /* Bytes of the buffer on the host that collectives of shards go through if they are staged. */
 enum { MEMORY_STAGED_SHARDS = 8 << 20 };

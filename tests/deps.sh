@@ -14,7 +14,7 @@ if [ "${1:-}" = missing ]; then
         found=${CXX:-c++}
         command -v "${found%% *}" >/dev/null || echo "a C++ compiler ($found)"
         command -v mpicc >/dev/null || echo "mpicc"
-        for header in simgrid/version.h gsl/gsl_version.h cblas.h jansson.h yaml.h zlib.h; do
+        for header in simgrid/version.h gsl/gsl_version.h cblas.h jansson.h yaml.h zlib.h xxhash.h; do
                 # shellcheck disable=SC2086,SC2046 # words are a command, and flags
                 echo "#include <$header>" | $compiler ${CFLAGS:-} $(pkg-config --cflags openblas 2>/dev/null) -E - >/dev/null 2>&1 || echo "$header"
         done
@@ -22,7 +22,7 @@ if [ "${1:-}" = missing ]; then
 fi
 command -v dpkg-query >/dev/null || { echo "deps: no dpkg here: install the packages of docs/develop.md by hand, then DEPS=0" >&2; exit 1; }
 
-build="build-essential pkg-config libopenmpi-dev openmpi-bin libsimgrid-dev libgsl-dev libopenblas-dev libjansson-dev libyaml-dev zlib1g-dev"
+build="build-essential pkg-config libopenmpi-dev openmpi-bin libsimgrid-dev libgsl-dev libopenblas-dev libjansson-dev libyaml-dev zlib1g-dev libxxhash-dev"
 # Ubuntu's package starts a snap, which containers do not have: there pages are tested without a browser.
 browser=""
 [ ! -r /etc/debian_version ] || grep -q '^ID=ubuntu' /etc/os-release || browser=" chromium"

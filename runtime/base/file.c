@@ -390,6 +390,18 @@ void file_writer_abandon(struct file_writer *writer)
         writer->temporary[0] = '\0';
 }
 
+int file_settle(const char *folder, struct rv_error_info *err)
+{
+        const int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        /* A file system that cannot settle a folder by itself says EINVAL. */
+        const bool failed = descriptor < 0 || (fsync(descriptor) != 0 && errno != EINVAL);
+        const int reason = errno;
+        if (descriptor >= 0)
+                close(descriptor);
+        return failed ? rv_fail(err, RV_ESYSTEM, "%s: could not be written: %s", folder, strerror(reason))
+                      : RV_OK;
+}
+
 /* The folder that TMPDIR names. */
 static const char *temporary_folder(void)
 {

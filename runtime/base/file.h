@@ -100,6 +100,10 @@ int file_writer_commit(struct file_writer *writer, struct rv_error_info *err);
 /* Closes the file and removes the temporary one. It does nothing after a commit or a second time. */
 void file_writer_abandon(struct file_writer *writer);
 
+/* Waits until the names in a folder are on the disk, as they are after a rename in it. Returns 0, or
+ * RV_ESYSTEM. */
+int file_settle(const char *folder, struct rv_error_info *err);
+
 /* Makes a new file for data that is needed for a while only, in the folder that TMPDIR names or else in /tmp.
  * It is open for reading and writing and accessible to its owner alone. Writes its name to `path` and returns
  * the stream; the caller closes the stream and unlinks `path`. A caller may unlink it at once: then nothing

@@ -107,9 +107,15 @@ struct nn_stage {
 };
 
 enum nn_scalar {
-        NN_LOSS,           /* summed over tokens */
-        NN_SQUARED_NORM,   /* of the gradients as they are stored: scaled, in mixed precision */
-        NN_GRADIENT_SCALE, /* what updates multiply gradients with: clipping factor / loss scale */
+        /* The first NN_SUMMED are summed over all ranks at the end of a batch. */
+        NN_LOSS,         /* summed over tokens */
+        NN_SQUARED_NORM, /* of the gradients as they are stored: scaled, in mixed precision */
+        NN_STOPS,        /* how many ranks were asked to stop, */
+        NN_SAVES,        /* want a checkpoint behind this batch, */
+        NN_WRITTEN,      /* and have written their part of the last one */
+        NN_SUMMED,
+        NN_GRADIENT_SCALE =
+                NN_SUMMED, /* what updates multiply gradients with: clipping factor / loss scale */
         NN_OVERFLOW,       /* mixed precision: 1 if a gradient is too large to be summed, else 0; of gradients
                             * in fp32 their squared norm, which is not finite if one of them is not */
         NN_ONE,            /* 1 */
@@ -182,6 +188,21 @@ void nn_read_parameters(struct nn_stage *, int64_t offset, int64_t count, float 
 /* Sets the weights of parameters [offset, offset + count), rounded as they are stored, and the master
  * parameters if there are any. Waits for the device. */
 void nn_write_parameters(struct nn_stage *, int64_t offset, int64_t count, const float *values);
+
+/* The optimizer's state of parameters: themselves, in fp32, and AdamW's moments of first and second order. */
+enum nn_state { NN_PARAMETERS, NN_MOMENTS, NN_SQUARES, NN_STATES };
+
+/* Enqueues a copy of the state of parameters [offset, offset + count) to `out`, which must stay until the
+ * device was waited for; with ZeRO they must be this replica's own. */
+void nn_read_state(struct nn_stage *, enum nn_state what, int64_t offset, int64_t count, real *out);
+
+/* Sets the moments of those of parameters [offset, offset + count) that this replica updates. `what` is
+ * NN_MOMENTS or NN_SQUARES. Waits for the device. */
+void nn_write_moments(struct nn_stage *, enum nn_state what, int64_t offset, int64_t count,
+                      const real *values);
+
+/* Whether this replica has the weights of all parameters: without ZeRO-3 it has. */
+bool nn_has_weights(const struct nn_stage *);
 
 /* Sets the initial weights. Each element depends on `seed`, its tensor's id and its index in the whole tensor
  * only, so every layout begins with the same model. The distribution is GPT-2's: normal(0, 0.02), and

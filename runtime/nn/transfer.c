@@ -147,8 +147,7 @@ static bool own_next(const struct nn_stage *nn, struct own *own)
         return false;
 }
 
-/* Whether this replica has all weights. */
-static bool has_weights(const struct nn_stage *nn)
+bool nn_has_weights(const struct nn_stage *nn)
 {
         return !nn->plan.gathered || nn->plan.whole_weights;
 }
@@ -163,11 +162,11 @@ static void *weights_at(const struct nn_stage *nn, int64_t offset, int64_t *coun
 static void write_weights(struct nn_stage *nn, int64_t offset, int64_t count, const char *values)
 {
         const int64_t e = work_element_bytes(&nn->plan.work);
-        for (int64_t at = 0, here = count; has_weights(nn) && at < count; at += here, here = count - at) {
+        for (int64_t at = 0, here = count; nn_has_weights(nn) && at < count; at += here, here = count - at) {
                 void *weights = weights_at(nn, offset + at, &here);
                 to_device(nn, weights, values + at * e, here * e);
         }
-        for (struct own own = own_begin(offset, count); !has_weights(nn) && own_next(nn, &own);)
+        for (struct own own = own_begin(offset, count); !nn_has_weights(nn) && own_next(nn, &own);)
                 if (nn->plan.offload_parameters)
                         memcpy(nn_at(nn, nn->weights, own.place), values + own.at * e,
                                (size_t)(own.count * e));
@@ -210,7 +209,7 @@ static void read_chunk(struct nn_stage *nn, int64_t offset, int64_t count, float
 {
         /* Half precision is read only where it is trained. */
         assert(nn->master || !work_mixed(&nn->plan.work));
-        const bool whole = !nn->master && has_weights(nn);
+        const bool whole = !nn->master && nn_has_weights(nn);
         const real *kept = nn->master ? nn->master : nn->weights;
         const bool on_host = nn->master ? nn->plan.offload : nn->plan.offload_parameters;
         for (int64_t at = 0, here = count; whole && at < count; at += here, here = count - at) {
@@ -235,4 +234,35 @@ void nn_read_parameters(struct nn_stage *nn, int64_t offset, int64_t count, floa
         for (int64_t at = 0; at < count; at += NN_CHUNK)
                 read_chunk(nn, offset + at, chunk_of(count - at), out + at, full);
         free(full);
+}
+
+void nn_read_state(struct nn_stage *nn, enum nn_state what, int64_t offset, int64_t count, real *out)
+{
+        const real *const arrays[NN_STATES] = {nn->master ? nn->master : nn->weights, nn->adam_m, nn->adam_v};
+        const bool weights = what == NN_PARAMETERS && !nn->master;
+        const bool on_host = weights ? nn->plan.offload_parameters : nn->plan.offload;
+        for (int64_t at = 0, here = count; weights && nn_has_weights(nn) && at < count;
+             at += here, here = count - at) {
+                const void *from = weights_at(nn, offset + at, &here);
+                to_host(nn, out + at, from, here * (int64_t)sizeof *out);
+        }
+        for (struct own own = own_begin(offset, count);
+             !(weights && nn_has_weights(nn)) && own_next(nn, &own);)
+                if (on_host)
+                        memcpy(out + own.at, arrays[what] + own.place, (size_t)own.count * sizeof *out);
+                else
+                        to_host(nn, out + own.at, arrays[what] + own.place, own.count * (int64_t)sizeof *out);
+}
+
+void nn_write_moments(struct nn_stage *nn, enum nn_state what, int64_t offset, int64_t count,
+                      const real *values)
+{
+        real *array = what == NN_MOMENTS ? nn->adam_m : nn->adam_v;
+        for (struct own own = own_begin(offset, count); own_next(nn, &own);)
+                if (nn->plan.offload)
+                        memcpy(array + own.place, values + own.at, (size_t)own.count * sizeof *values);
+                else
+                        to_device(nn, array + own.place, values + own.at,
+                                  own.count * (int64_t)sizeof *values);
+        nn->device->ops->synchronize(nn->device);
 }

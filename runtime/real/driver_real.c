@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+_Static_assert((int)OP_SCALARS == (int)NN_SUMMED, "what is summed is in the first scalars");
 _Static_assert((int)OP_INPUT_GRADIENT == (int)PART_INPUT && (int)OP_WEIGHT_GRADIENT == (int)PART_WEIGHT,
                "parts of a backward are the same in the core and in its kernels");
 
@@ -550,7 +551,9 @@ static void issue_collective(struct driver_real *d, const struct op *op)
                         scalars[NN_SQUARED_NORM] = 0;
                 if (plan_shard(&d->plan, d->net->rank) > 0)
                         scalars[NN_LOSS] = 0; /* all shards know the same loss */
-                net->iallreduce(d->net, &scalars[NN_LOSS], 2, NET_DOUBLE, NET_WORLD, op->serial);
+                if (d->stops)
+                        scalars[NN_STOPS] = *d->stops;
+                net->iallreduce(d->net, &scalars[NN_LOSS], OP_SCALARS, NET_DOUBLE, NET_WORLD, op->serial);
                 break;
         case OP_REDUCE_OVERFLOW:
                 scalars[NN_OVERFLOW] = d->found_overflow;
@@ -703,6 +706,9 @@ void driver_real_start(struct driver_real *d, struct engine *engine)
 {
         double *scalars = d->nn->scalars;
         scalars[NN_LOSS] = scalars[NN_SQUARED_NORM] = 0;
+        scalars[NN_STOPS] = d->stops ? *d->stops : 0;
+        scalars[NN_SAVES] = d->saves;
+        scalars[NN_WRITTEN] = d->written;
         scalars[NN_GRADIENT_SCALE] = 1 / d->loss_scale;
         d->overflow = d->found_overflow = false;
         d->injecting = d->counting = -1;

@@ -33,6 +33,12 @@ struct driver_real {
         /* For tests of mixed precision: a gradient of this rank becomes infinite before they are checked. */
         bool inject_overflow;
 
+        /* What this rank tells the others with a batch: it wants a checkpoint behind it; it has written its
+         * part of the last one; and, where it is not NULL, what is 1 if it was asked to stop, which a
+         * signal's handler may set. */
+        bool saves, written;
+        const volatile int *stops;
+
         bool overflow;       /* gradients overflowed on some rank: the last batch updated nothing */
         bool found_overflow; /* they did on this rank */
         /* Operations under way, indexed by their serial, which is also the token of their event or
@@ -59,7 +65,8 @@ void driver_real_free(struct driver_real *);
 
 /* Runs one batch of `engine` to its end: polls the device's lanes and the network, and rests when neither has
  * news. Every rank must run the same batch. Afterwards, on every rank, nn->scalars[NN_LOSS] is the loss
- * summed over all tokens of the batch and, unless the batch was skipped for an overflow, [NN_SQUARED_NORM] is
+ * summed over all tokens of the batch, [NN_STOPS], [NN_SAVES] and [NN_WRITTEN] are how many ranks told that,
+ * and, unless the batch was skipped for an overflow, [NN_SQUARED_NORM] is
  * the squared norm of all gradients, without the loss scale (only of a plan that clips). */
 void driver_real_run(struct driver_real *, struct engine *);
 

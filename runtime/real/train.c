@@ -9,8 +9,10 @@
 #include "runtime/real/limits.h"
 #include "runtime/real/routes.h"
 #include "runtime/real/collect.h"
+#include "runtime/real/keep.h"
 #include "runtime/real/train_options.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +24,7 @@
 enum {
         WARM_UP_BATCHES = 2, /* not counted in the report's times: first touch of memory, connections */
         TRACED_BATCHES = 3,  /* the last ones, if a trace is asked for */
+        STOPPED = 75,        /* the exit status: EX_TEMPFAIL, try again */
         MAX_STUCK_STEPS = 20 /* that overflow in a row with the least loss scale */
 };
 
@@ -34,9 +37,16 @@ struct run {
         double *losses; /* [steps] */
         double first_validation, last_validation;
         struct kernel_times *kernels; /* NULL: not asked for */
-        struct file_writer log;
+        FILE *log;                    /* NULL: none */
+        struct keeper *keeper;        /* NULL: no checkpoints are kept */
+        struct keeper_done kept;
+        int64_t begin,
+                end; /* the steps that this run does: [begin, end), the latter less where it was stopped */
         double started, last_line; /* seconds of the clock: of training, of the last line of progress */
 };
+
+/* Of this process: it was asked to stop, as soon as what it has done is kept. */
+static volatile int asked_to_stop;
 
 static double tokens_of_batch(const struct run *run)
 {
@@ -60,7 +70,8 @@ static void print_progress(struct run *run, int64_t step, const struct trainer_r
         if (!last && now - run->last_line < (terminal ? 0.2 : 5) && !news)
                 return;
         run->last_line = now;
-        double each = (now - run->started) / (double)(step + 1), left = each * (double)(steps - step - 1);
+        double each = (now - run->started) / (double)(step + 1 - run->begin),
+               left = each * (double)(steps - step - 1);
         char mark[96] = "";
         if (result->skipped && run->settings.plan.dtype == DTYPE_BF16)
                 snprintf(mark, sizeof mark, "   overflow: step skipped");
@@ -75,43 +86,57 @@ static void print_progress(struct run *run, int64_t step, const struct trainer_r
                 terminal && !last && !news ? "" : "\n");
 }
 
-/* The log while it is written, for a signal handler to find: stopped from outside, a run leaves no half file.
- */
-static char unfinished_log[sizeof((struct file_writer *)0)->temporary];
-
-static void remove_log_and_end(int number)
+/* Cuts a log behind the rows of the first `steps` steps. RV_EINPUT: it has fewer, or is none. */
+static int cut_log(FILE *stream, const char *path, const char *header, int64_t steps,
+                   struct rv_error_info *err)
 {
-        unlink(unfinished_log);
-        raise(number); /* again, with the default action, once this handler returns */
+        char *line = NULL;
+        size_t size = 0;
+        int64_t rows = -1;
+        off_t end = 0;
+        for (ssize_t length; rows < steps && (length = getline(&line, &size, stream)) > 0; rows++) {
+                const bool right = rows < 0 ? strcmp(line, header) == 0 : strtoll(line, NULL, 10) == rows + 1;
+                if (!right || line[length - 1] != '\n')
+                        break;
+                end += length;
+        }
+        free(line);
+        if (rows < steps)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--log %s: has not the rows of the %lld steps that the training goes on behind: "
+                        "its own log or a new file was expected",
+                        path, (long long)steps);
+        if (fseeko(stream, end, SEEK_SET) != 0 || ftruncate(fileno(stream), end) != 0)
+                return rv_fail(err, RV_ESYSTEM, "--log %s: cannot be written: %s", path, strerror(errno));
+        return 0;
 }
 
-static void remove_log_when_stopped(const struct file_writer *log)
-{
-        static const int stops[] = {SIGTERM, SIGINT, SIGHUP};
-        struct sigaction action = {.sa_handler = remove_log_and_end, .sa_flags = (int)SA_RESETHAND};
-        memcpy(unfinished_log, log->temporary, sizeof unfinished_log);
-        sigemptyset(&action.sa_mask);
-        for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
-                sigaction(stops[i], &action, NULL);
-}
-
+/* It is written as the training goes, so that it stays however that ends. */
 static int open_log(struct run *run, struct rv_error_info *err)
 {
-        if (run->net->rank != 0 || !run->settings.log)
+        static const char
+                plain[] = "step,train_loss,val_loss,lr,tokens_per_second,batch_seconds\n",
+                mixed[] = "step,train_loss,val_loss,lr,tokens_per_second,batch_seconds,loss_scale,skipped\n";
+        const char *path = run->settings.log, *header = options_mixed(&run->settings.plan) ? mixed : plain;
+        if (run->net->rank != 0 || !path)
                 return 0;
-        int rc = file_writer_open(&run->log, run->settings.log, err);
-        if (rc == 0)
-                remove_log_when_stopped(&run->log);
-        if (rc == 0)
-                fprintf(run->log.stream, "step,train_loss,val_loss,lr,tokens_per_second,batch_seconds%s\n",
-                        options_mixed(&run->settings.plan) ? ",loss_scale,skipped" : "");
-        return rc;
+        run->log = run->begin > 0 ? fopen(path, "r+b") : NULL;
+        const bool there = run->log;
+        if (!there)
+                run->log = fopen(path, "wb");
+        if (!run->log)
+                return rv_fail(err, RV_EINPUT, "--log %s: cannot be written: %s", path, strerror(errno));
+        if (there)
+                return cut_log(run->log, path, header, run->begin, err);
+        fputs(header, run->log);
+        return 0;
 }
 
 /* The loss scale is the one that this step was computed with. */
 static void write_log(struct run *run, int64_t step, const struct trainer_result *result, double validation)
 {
-        if (!run->log.stream)
+        if (!run->log)
                 return;
         const struct batch_times *times = &run->trainer.times[step];
         double seconds = times->ended - times->started;
@@ -120,12 +145,12 @@ static void write_log(struct run *run, int64_t step, const struct trainer_result
                 snprintf(trained, sizeof trained, "%.9g", result->loss);
         if (!isnan(validation))
                 snprintf(validated, sizeof validated, "%.9g", validation);
-        fprintf(run->log.stream, "%lld,%s,%s,%.9g,%.6g,%.6g", (long long)step + 1, trained, validated,
+        fprintf(run->log, "%lld,%s,%s,%.9g,%.6g,%.6g", (long long)step + 1, trained, validated,
                 optim_lr(&run->settings.optim, step), tokens_of_batch(run) / seconds, seconds);
         if (options_mixed(&run->settings.plan))
-                fprintf(run->log.stream, ",%.0f,%d", run->trainer.train.driver.loss_scale, result->skipped);
-        fputc('\n', run->log.stream);
-        file_writer_flush(&run->log);
+                fprintf(run->log, ",%.0f,%d", run->trainer.train.driver.loss_scale, result->skipped);
+        fputc('\n', run->log);
+        fflush(run->log);
 }
 
 /* ---- training ---- */
@@ -174,9 +199,10 @@ static int check_step(const struct run *run, int64_t step, const struct trainer_
 }
 
 /* The first step that the report's times may count. */
-static int first_measured(const struct run *run)
+static int64_t first_measured(const struct run *run)
 {
-        return run->settings.optim.steps > 2 * WARM_UP_BATCHES ? WARM_UP_BATCHES : 0;
+        const bool warms_up = run->settings.optim.steps - run->begin > 2 * WARM_UP_BATCHES;
+        return run->begin + (warms_up ? WARM_UP_BATCHES : 0);
 }
 
 static struct trainer_result take_step(struct run *run, int64_t step)
@@ -191,31 +217,46 @@ static struct trainer_result take_step(struct run *run, int64_t step)
         return result;
 }
 
+/* Behind a step: what is printed, logged and kept. */
+static void note_step(struct run *run, int64_t step, const struct trainer_result *result, double validation)
+{
+        const struct keep_history history = {run->losses, run->first_validation};
+        run->losses[step] = result->loss;
+        if (run->net->rank == 0) {
+                print_progress(run, step, result, validation);
+                write_log(run, step, result, validation);
+        }
+        if (run->keeper)
+                keeper_after_step(run->keeper, step, result, &history);
+}
+
 static int train(struct run *run, struct rv_error_info *err)
 {
         const struct train_settings *s = &run->settings;
         int64_t steps = s->optim.steps;
         trainer_start_clock(&run->trainer);
-        run->first_validation = run->last_validation = validates(run) ? trainer_validate(&run->trainer) : NAN;
+        if (run->begin == 0)
+                run->first_validation = validates(run) ? trainer_validate(&run->trainer) : NAN;
+        run->last_validation = run->first_validation;
         run->started = run->last_line = device_seconds();
-        for (int64_t step = 0; step < steps; step++) {
+        for (int64_t step = run->begin; step < steps && run->end == steps; step++) {
+                if (run->keeper)
+                        keeper_before_step(run->keeper);
                 struct trainer_result result = take_step(run, step);
                 double validation = NAN;
                 if (check_step(run, step, &result, err))
                         return err->code;
                 if (!isfinite(result.loss))
                         result.loss = NAN; /* lost, in a skipped step: one word for it everywhere */
-                run->losses[step] = result.loss;
                 bool due = step + 1 == steps || (s->validate_every && (step + 1) % s->validate_every == 0);
                 if (due && validates(run)) {
                         run->last_validation = validation = trainer_validate(&run->trainer);
                         if (diverged(run, "validation loss", validation, step, err))
                                 return err->code;
                 }
-                if (run->net->rank == 0) {
-                        print_progress(run, step, &result, validation);
-                        write_log(run, step, &result, validation);
-                }
+                note_step(run, step, &result, validation);
+                if (result.stops > 0)
+                        run->end = step + 1;
         }
         return 0;
 }
@@ -270,11 +311,12 @@ static struct rank_memory own_memory(const struct run *run)
 static int pick_batches(struct run *run)
 {
         const struct trainer *t = &run->trainer;
-        int steps = (int)run->settings.optim.steps, first = first_measured(run);
+        const int64_t steps = run->end,
+                      first = first_measured(run) < steps ? first_measured(run) : run->begin;
         int updated = 0, kept = 0;
-        for (int step = first; step < steps; step++)
+        for (int64_t step = first; step < steps; step++)
                 updated += !t->skipped[step];
-        for (int step = first; step < steps; step++)
+        for (int64_t step = first; step < steps; step++)
                 if (updated == 0 || !t->skipped[step])
                         t->times[kept++] = t->times[step];
         return kept;
@@ -372,6 +414,14 @@ static json_t *loads_json(const struct run *run, const struct rank_memory *memor
                          "routing_exponent", loads.exponent);
 }
 
+/* Of rank 0. */
+static json_t *kept_json(const struct keeper_done *kept)
+{
+        return json_pack("{s:i, s:i, s:I, s:f, s:f}", "complete", kept->checkpoints, "failed", kept->failed,
+                         "bytes_of_rank_0", (json_int_t)kept->bytes, "exposed_seconds", kept->exposed_seconds,
+                         "writing_seconds", kept->writing_seconds);
+}
+
 static json_t *extra_members(const struct run *run, const struct results *results)
 {
         const struct train_settings *s = &run->settings;
@@ -382,6 +432,10 @@ static json_t *extra_members(const struct run *run, const struct results *result
                 s->threads, "loss_scale", mixed ? json_real(t->scaler.scale) : json_null(), "skipped_steps",
                 mixed ? json_integer(t->optim.skipped) : json_null(), "host_link_bytes_per_second",
                 s->host_link_bytes_per_second, "net_link_bytes_per_second", s->net_link_bytes_per_second);
+        if (run->keeper)
+                json_object_set_new(training, "checkpoints", kept_json(&run->kept));
+        if (run->begin > 0)
+                json_object_set_new(training, "resumed_behind", json_integer(run->begin));
         json_t *options = train_options_json(s);
         json_object_update(training, options);
         json_decref(options);
@@ -472,10 +526,16 @@ static void print_device(const struct run *run, const struct rank_memory *memory
 static void print_losses(const struct run *run, int batches)
 {
         int64_t steps = run->settings.optim.steps, skipped = run->trainer.optim.skipped;
+        char bytes[NUMBER_TEXT];
         printf("\nloss        %.4f in step 1, %.4f in step %lld\n", run->losses[0], run->losses[steps - 1],
                (long long)steps);
         if (validates(run))
                 printf("validation  %.4f before, %.4f after\n", run->first_validation, run->last_validation);
+        if (run->keeper)
+                printf("checkpoints %d kept, of %s a rank; training waited %.3f s for them, %.3f s were "
+                       "written beside it\n",
+                       run->kept.checkpoints, number_bytes(bytes, (double)run->kept.bytes),
+                       run->kept.exposed_seconds, run->kept.writing_seconds);
         const struct options *plan = &run->settings.plan;
         const char *missing = batches < steps - first_measured(run) ? " and are not in the times" : "";
         if (plan->dtype == DTYPE_BF16)
@@ -498,8 +558,10 @@ static void write_results(struct run *run, const struct results *results, struct
 {
         const struct options *o = &run->settings.plan;
         struct rv_error_info report = {0}, trace = {0}, log = {0}, output = {0};
-        if (run->log.stream)
-                file_writer_commit(&run->log, &log);
+        if (run->log && fclose(run->log) != 0)
+                rv_fail(&log, RV_ESYSTEM, "--log %s: could not be written: %s", run->settings.log,
+                        strerror(errno));
+        run->log = NULL;
         if (results->batches > 0) {
                 write_report(run, results, &report);
         }
@@ -528,17 +590,45 @@ static void write_results(struct run *run, const struct results *results, struct
         note(err, &output);
 }
 
+enum { MODEL_PATH = 1024 };
+
+/* Where the trained model goes. Returns `path`. */
+static const char *model_path(const struct run *run, char path[MODEL_PATH])
+{
+        snprintf(path, MODEL_PATH, run->keeper ? "%s/model" : "%s", run->settings.checkpoint);
+        return path;
+}
+
+/* A training that was asked to stop ends with a status of its own. */
+static int say_stopped(const struct run *run)
+{
+        const int64_t steps = run->settings.optim.steps;
+        if (run->net->rank == 0 && run->kept.step == run->end)
+                fprintf(stderr,
+                        "ranvier train: stopped behind step %lld of %lld, as asked: --resume %s goes on from "
+                        "there\n",
+                        (long long)run->end, (long long)steps, run->settings.checkpoint);
+        else if (run->net->rank == 0)
+                fprintf(stderr,
+                        "ranvier train: stopped behind step %lld of %lld, as asked, but this state was not "
+                        "kept\n",
+                        (long long)run->end, (long long)steps);
+        return run->kept.step == run->end ? STOPPED : 1;
+}
+
 /* Collective; the outputs are rank 0's. */
 static int finish(struct run *run, struct rv_error_info *err)
 {
         const struct train_settings *s = &run->settings;
+        char path[MODEL_PATH];
         struct results results = {.batches = pick_batches(run)};
         struct rank_memory mine = own_memory(run);
         results.memory = calloc((size_t)run->net->ranks, sizeof *results.memory);
         if (!results.memory)
                 abort();
         if (s->checkpoint)
-                collect_checkpoint(run->net, &s->plan, run->trainer.nn, s->checkpoint, s->optim.steps, err);
+                collect_checkpoint(run->net, &s->plan, run->trainer.nn, model_path(run, path), s->optim.steps,
+                                   err);
         run->net->ops->gather(run->net, &mine, sizeof mine, results.memory);
         results.times = gather_times(run, results.batches);
         results.kernels = gather_kernels(run);
@@ -588,7 +678,6 @@ static void end_job(void *context, const char *sentence)
 {
         struct run *run = context;
         fprintf(stderr, "ranvier train: rank %d: %s\n", run->net->rank, sentence);
-        file_writer_abandon(&run->log);
         net_mpi_abort(run->net, 1);
 }
 
@@ -619,10 +708,42 @@ static int open_kernels(struct run *run, struct rv_error_info *err)
         return machine_rates_measure(&run->kernels->rates, options_device(plan), &request, plan->dtype, err);
 }
 
+/* From a checkpoint. */
+static int go_on(struct run *run, struct rv_error_info *err)
+{
+        struct keep_history history = {.losses = run->losses};
+        const int rc = keep_resume(&run->trainer, &run->begin, &history, err);
+        run->first_validation = history.first_validation;
+        if (rc == 0 && run->net->rank == 0)
+                fprintf(stderr, "ranvier train: goes on behind step %lld of %lld\n", (long long)run->begin,
+                        (long long)run->settings.optim.steps);
+        return rc;
+}
+
+/* Once is a wish; who sends it again wants the process to end at once. */
+static void ask_to_stop(int number)
+{
+        (void)number;
+        asked_to_stop = 1;
+}
+
+static int open_keeper(struct run *run, struct rv_error_info *err)
+{
+        static const int stops[] = {SIGTERM, SIGUSR1};
+        struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+        const int rc = keeper_open(&run->keeper, &run->trainer, err);
+        sigemptyset(&action.sa_mask);
+        for (size_t i = 0; rc == 0 && i < sizeof stops / sizeof *stops; i++)
+                sigaction(stops[i], &action, NULL);
+        run->trainer.train.driver.stops = &asked_to_stop;
+        return rc;
+}
+
 static int run_training(struct run *run, struct rv_error_info *err)
 {
         make_groups(run);
         run->losses = calloc((size_t)run->settings.optim.steps + 1, sizeof *run->losses);
+        run->end = run->settings.optim.steps;
         int rc = run->losses ? 0 : rv_fail(err, RV_ESYSTEM, "no host memory for the losses");
         rc = net_agree(run->net, rc, err);
         if (rc == 0 && run->settings.net_link_bytes_per_second > 0)
@@ -642,17 +763,24 @@ static int run_training(struct run *run, struct rv_error_info *err)
                 rc = net_agree(run->net, trainer_open_init(&run->trainer, err), err);
         if (rc == 0)
                 rc = trainer_open(&run->trainer, err);
-        if (rc == 0)
-                rc = open_log(run, err);
         rc = net_agree(run->net, rc, err);
         if (rc == 0)
                 rc = trainer_compare_init(&run->trainer, err);
+        if (rc == 0 && run->settings.resume)
+                rc = go_on(run, err);
+        if (rc == 0)
+                rc = net_agree(run->net, open_log(run, err), err);
+        if (rc == 0 && train_options_keep(&run->settings))
+                rc = open_keeper(run, err);
         if (rc == 0)
                 rc = train(run, err);
-        if (rc == 0)
+        if (rc == 0 && run->keeper)
+                run->kept = keeper_finish(run->keeper);
+        if (rc == 0 && run->end == run->settings.optim.steps)
                 rc = finish(run, err);
-        if (run->log.stream)
-                file_writer_abandon(&run->log);
+        if (run->log)
+                fclose(run->log);
+        keeper_close(run->keeper);
         trainer_close(&run->trainer);
         free(run->kernels);
         free(run->losses);
@@ -723,8 +851,10 @@ int main(int argc, char **argv)
                 rc = run_training(&run, &err);
         if (rc && run.net->rank == 0)
                 fprintf(stderr, "ranvier train: %s\n", err.sentence);
+        const bool stopped = rc == 0 && !done && run.end < run.settings.optim.steps;
+        const int status = rc ? rv_exit_status(&err) : stopped ? say_stopped(&run) : 0;
         free(run.command);
         train_options_free(&run.settings);
         run.net->ops->close(run.net);
-        return rc ? rv_exit_status(&err) : 0;
+        return status;
 }

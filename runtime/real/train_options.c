@@ -1,3 +1,4 @@
+#define _DEFAULT_SOURCE /* realpath */
 #include "runtime/real/train_options.h"
 
 #include "runtime/base/command_line.h"
@@ -11,6 +12,7 @@
 #include "runtime/launch/launch.h"
 #include "runtime/report/report.h"
 #include "runtime/plan/grid.h"
+#include "runtime/real/keep.h"
 
 #include <limits.h>
 #include <math.h>
@@ -39,6 +41,30 @@ static int parse_injection(void *settings, const char *option, const char *text,
         s->inject_step = number - 1;
         s->inject_rank = rank;
         return 0;
+}
+
+/* Steps, or a time. */
+static int parse_every(void *at, const char *option, const char *text, struct rv_error_info *err)
+{
+        static const struct {
+                const char *unit;
+                double seconds;
+        } units[] = {{"s", 1}, {"min", 60}, {"h", 3600}};
+        struct train_settings *s = at;
+        char *end;
+        const double number = strtod(text, &end);
+        s->checkpoint_steps = 0;
+        s->checkpoint_seconds = 0;
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+                if (end > text && strcmp(end, units[i].unit) == 0 && number > 0 && number <= 1e9)
+                        s->checkpoint_seconds = number * units[i].seconds;
+        if (s->checkpoint_seconds > 0)
+                return 0;
+        if (parse_int(option, text, 1, MAX_STEPS, &s->checkpoint_steps, NULL) == 0)
+                return 0;
+        return rv_fail(err, RV_EINPUT,
+                       "%s: '%.64s' is neither a number of steps nor a time, such as 100, 90s, 10min or 2h",
+                       option, text);
 }
 
 #define AT(member)          .offset = offsetof(struct train_settings, member)
@@ -86,6 +112,15 @@ static const struct setting option_rows[] = {
         {SETTING_PATH, "checkpoint", .argument = "PATH", AT(checkpoint),
          .help = "Write the trained model, for transformers, ranvier sample and --init: a folder with config.json and "
                  "model.safetensors, or that file alone if PATH ends in .safetensors"},
+        {SETTING_OWN, "checkpoint-every", .argument = "N|TIME", .parse = parse_every,
+         .help = "Keep the whole state in the folder --checkpoint, from which --resume goes on: behind every N steps, or when TIME "
+                 "has gone by, such as 90s, 10min or 2h, and at the end; it is written beside training. The trained model is "
+                 "then PATH/model. SIGTERM or SIGUSR1 keeps one more, and ends the run with status 75"},
+        {SETTING_INT, "checkpoints-kept", .argument = "K", AT(checkpoints_kept), FROM(1, 1000000),
+         .help = "How many of them stay, the newest (default 3)"},
+        {SETTING_PATH, "resume", .argument = "PATH", AT(resume),
+         .help = "Go on from the newest whole checkpoint in this folder, or from this one, to --steps in all, on the same grid with "
+                 "the same bits; on any other grid too. The log is appended to"},
         {SETTING_SET, "kernels", AT(kernels),
          .help = "Print what share of a batch each kind of kernel takes, and its percent of the machine's roofline, "
                  "measured before the training in a second or so; the report has it too"},
@@ -220,6 +255,14 @@ static int check_messages(const struct options *o, const struct net *net, struct
         return 0;
 }
 
+/* Whether checkpoints go to the folder that others were read from. */
+static bool goes_on_there(const struct train_settings *s)
+{
+        char read[PATH_MAX], written[PATH_MAX];
+        return s->resume && s->checkpoint && realpath(s->resume, read) && realpath(s->checkpoint, written) &&
+               strcmp(read, written) == 0;
+}
+
 /* It may be a folder, which file_check_uses does not know. It may not take the place of what is read. */
 static int check_checkpoint(const struct train_settings *s, const struct file_use *uses, int count,
                             struct rv_error_info *err)
@@ -229,6 +272,8 @@ static int check_checkpoint(const struct train_settings *s, const struct file_us
                 if (file_uses_clash(&uses[i], &written))
                         return rv_fail(err, RV_EINPUT, "%s and --checkpoint are the same, %s", uses[i].name,
                                        s->checkpoint);
+        if (train_options_keep(s))
+                return goes_on_there(s) ? RV_OK : keeper_check_folder(s->checkpoint, err);
         return checkpoint_check_writable(s->checkpoint, err);
 }
 
@@ -241,6 +286,17 @@ static int check_outputs(const struct train_settings *s, struct rv_error_info *e
                 {"--products", s->products, false}, {"--from", s->from.path[0] ? s->from.path : NULL, false}};
         int rc = file_check_uses(uses, sizeof uses / sizeof *uses, err);
         return rc || !s->checkpoint ? rc : check_checkpoint(s, uses, sizeof uses / sizeof *uses, err);
+}
+
+static int check_keeping(const struct train_settings *s, struct rv_error_info *err)
+{
+        const bool keeps = train_options_keep(s);
+        if (keeps && !s->checkpoint)
+                return rv_fail(err, RV_EINPUT,
+                               "--checkpoint-every needs --checkpoint: the folder of the checkpoints");
+        if (s->resume && s->init)
+                return rv_fail(err, RV_EINPUT, "--resume and --init are two beginnings: one was expected");
+        return RV_OK;
 }
 
 static int check_injection(const struct train_settings *s, int ranks, struct rv_error_info *err)
@@ -361,9 +417,16 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         if (s->threads < 0)
                 return s->threads;
         rc = check_device(s, err);
+        if (rc == 0)
+                rc = check_keeping(s, err);
         if (rc == 0 && s->products)
                 rc = read_products(s, err);
         return rc ? rc : check_injection(s, net->ranks, err);
+}
+
+bool train_options_keep(const struct train_settings *s)
+{
+        return s->checkpoint_steps > 0 || s->checkpoint_seconds > 0;
 }
 
 void train_options_free(struct train_settings *s)
@@ -388,6 +451,7 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
                           .weight_decay = 0.1},
                 .validation_fraction = 0.1,
                 .validation_batches = 4,
+                .checkpoints_kept = 3,
                 .seed = 1,
                 .inject_step = -1,
         };
@@ -441,6 +505,10 @@ static json_t *common_json(const struct train_settings *s, bool done)
         json_object_set_new(options, "trace", json_boolean(s->plan.trace));
         json_object_set_new(options, "init", json_boolean(s->init));
         json_object_set_new(options, "checkpoint", json_boolean(s->checkpoint));
+        json_object_set_new(options, "checkpoint_every",
+                            s->checkpoint_seconds > 0 ? json_real(s->checkpoint_seconds)
+                                                      : json_integer(s->checkpoint_steps));
+        json_object_set_new(options, "resume", json_boolean(s->resume));
         json_object_set_new(options, "net_link", json_real(s->net_link_bytes_per_second));
         json_object_set_new(options, "kernels", json_boolean(s->kernels));
         return json_pack("{s:o, s:o}", "model", gpt_to_json(&s->plan.gpt), "options", options);

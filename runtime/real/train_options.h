@@ -12,6 +12,9 @@
  * Not collective: the ranks have yet to agree on the result. */
 int train_options_parse(struct train_settings *settings, int argc, char **argv, const struct net *net,
                         struct rv_error_info *err);
+/* Returns whether the state of the training is kept (--checkpoint-every). */
+bool train_options_keep(const struct train_settings *settings);
+
 /* Frees what the settings own. */
 void train_options_free(struct train_settings *settings);
 

@@ -224,6 +224,8 @@ int trainer_open_init(struct trainer *t, struct rv_error_info *err)
 /* The files are not needed any more afterwards. */
 static int set_weights(struct trainer *t, struct rv_error_info *err)
 {
+        if (t->settings->resume)
+                return 0;
         if (!t->init) {
                 nn_initialize(t->nn, t->settings->seed, t->settings->threads);
                 return 0;
@@ -373,7 +375,13 @@ struct trainer_result trainer_step(struct trainer *t, int64_t step, bool record)
         t->optim.skipped += driver->overflow;
         t->skipped[step] = driver->overflow;
         t->times[step] = engine_times(engine);
-        return (struct trainer_result){mean_loss(t), t->nn->scalars[NN_SQUARED_NORM], driver->overflow};
+        const double *scalars = t->nn->scalars;
+        return (struct trainer_result){.loss = mean_loss(t),
+                                       .squared_norm = scalars[NN_SQUARED_NORM],
+                                       .skipped = driver->overflow,
+                                       .stops = (int)scalars[NN_STOPS],
+                                       .written = (int)scalars[NN_WRITTEN],
+                                       .saves = scalars[NN_SAVES] > 0};
 }
 
 double trainer_validate(struct trainer *t)

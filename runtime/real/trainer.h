@@ -22,6 +22,14 @@ struct train_settings {
         /* Files: the tokens that are read; the initial weights (weight_files.h), or NULL for random ones; and
          * the CSV log and the checkpoint that rank 0 writes, which may be NULL. */
         const char *data, *init, *log, *checkpoint;
+        /* Behind every so many steps, or seconds (one of them is 0), the state of the training is kept in the
+         * folder `checkpoint` (keep.h), the last few of them; the model is then `checkpoint`/model. Both 0:
+         * it is not. */
+        int64_t checkpoint_steps;
+        double checkpoint_seconds;
+        int checkpoints_kept;
+        const char *resume; /* the folder of checkpoints, or one of them, that the training goes on from, or
+                               NULL */
         struct optim optim;
         int64_t validate_every;     /* steps; 0: only before the first and after the last */
         double validation_fraction; /* of the tokens, at their end; 0: there is no validation */
@@ -95,7 +103,8 @@ struct device_request trainer_device_request(const struct train_settings *, cons
  * of memory (limits.h). trainer_open_data reads the data, which must be the same on every rank; it is
  * collective, and fails alike on all of them. trainer_open_init opens the files of initial
  * weights, if there are any, and checks that they are of the model. trainer_open allocates everything else
- * within the device's limits and sets the initial weights. The results of these two are this rank's own. */
+ * within the device's limits and sets the initial weights, unless the training goes on from a checkpoint,
+ * which keep_resume then reads. The results of these two are this rank's own. */
 int trainer_open_device(struct trainer *, const struct train_settings *, struct net *,
                         struct rv_error_info *err);
 int trainer_open_data(struct trainer *, struct rv_error_info *err);
@@ -119,6 +128,10 @@ struct trainer_result {
         double squared_norm; /* of the gradients, if the plan clips them */
         /* Gradients overflowed on some rank, so nothing was updated. It counts as a step. */
         bool skipped;
+        /* How many ranks were asked to stop; whether one wants a checkpoint behind the step; and how many
+         * have written their part of the last one. */
+        int stops, written;
+        bool saves;
 };
 /* Trains on one batch. `step` counts from 0. With `record` the trace keeps the operations of this batch.
  * Collective. */

@@ -39,7 +39,8 @@ enum op_kind {
         /* Computes the squared norm of this stage's gradients, with ZeRO of this replica's shares of
          * them. */
         OP_NORM,
-        /* Sums the squared norm and the loss over all ranks. */
+        /* Sums the squared norm, the loss, and what ranks have to tell each other, over all ranks: OP_SCALARS
+         * doubles. */
         OP_REDUCE_SCALARS,
         /* Applies AdamW to parameters [offset, offset + count): the `bucket`-th update. If the optimizer is
          * offloaded, its state is in `buffer`. */
@@ -137,6 +138,9 @@ static inline int op_lane_peer(const struct plan *plan, int rank, enum op_lane l
 {
         return op_lane_to_previous(lane) ? plan_previous_rank(plan, rank) : plan_next_rank(plan, rank);
 }
+
+/* What an OP_REDUCE_SCALARS sums. */
+enum { OP_SCALARS = 5 };
 
 /* The parts of a backward, as bits: the gradient of the input, and the gradients of the weights. A backward
  * has both, unless the policy splits backwards in two operations (policy.h). */

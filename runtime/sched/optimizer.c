@@ -312,7 +312,7 @@ static bool next_scalars(struct core *core, struct op *op)
         }
         if (o->overflow_issued && !o->scalars_issued && (o->norm_done || o->overflow)) {
                 *op = collective(OP_REDUCE_SCALARS, GROUP_WORLD);
-                op->bytes = 2 * (int64_t)sizeof(double);
+                op->bytes = OP_SCALARS * (int64_t)sizeof(double);
                 o->scalars_issued = true;
                 return true;
         }

@@ -1,0 +1,64 @@
+/* Checkpoints of a training while it goes on, and going on from one. A keeper is one rank's part of it. A
+ * folder, which all ranks see, has the checkpoints, each a folder step-000000000100 of files by
+ * runtime/checkpoint/state.h: every rank writes what no other writes, which is its share of what it has.
+ *
+ * A checkpoint is of the state behind a step. keeper_save copies this rank's share to memory of its own, and
+ * a thread writes that, beside the next batches. When every rank has written, which they tell each other with
+ * the sums of a batch, rank 0 writes the index and gives the folder its name: until then it is no checkpoint.
+ * If a disk fails, one sentence says so, nothing of that checkpoint stays, and the training goes on.
+ *
+ * What is said to be collective must be called by every rank, in the same order. */
+#ifndef RANVIER_RUNTIME_REAL_KEEP_H
+#define RANVIER_RUNTIME_REAL_KEEP_H
+
+#include "runtime/real/trainer.h"
+
+/* What a checkpoint has of the steps so far, beside the state of the trainer. */
+struct keep_history {
+        double *losses;          /* [steps so far]; NAN: lost */
+        double first_validation; /* before the first step; NAN: there was none */
+};
+
+struct keeper;
+
+/* Opens the keeper of trainer->settings->checkpoint, after trainer_open. Collective, and fails alike:
+ * RV_EINPUT if some rank does not see the folder, RV_ESYSTEM if it cannot be made or there is no memory for
+ * the copy. The caller ends it with keeper_close; the trainer must live as long. */
+int keeper_open(struct keeper **keeper, struct trainer *trainer, struct rv_error_info *err);
+
+/* Checks on one rank that a training that goes on from no checkpoint may keep its own in this folder: there
+ * are none in it. RV_EINPUT. */
+int keeper_check_folder(const char *folder, struct rv_error_info *err);
+
+/* What to tell the others in the batch of a step. To be called before it. */
+void keeper_before_step(struct keeper *);
+
+/* Looks, behind a step (from 0) of which history has the losses, whether the last checkpoint is written, and
+ * begins one if it is time, or the last step, or a rank was asked to stop. Collective. */
+void keeper_after_step(struct keeper *, int64_t step, const struct trainer_result *result,
+                       const struct keep_history *history);
+
+/* What was done so far, on this rank. */
+struct keeper_done {
+        int checkpoints; /* that are complete, of the last of which `step` steps are in */
+        int64_t step;
+        int failed;             /* that are not, for a disk */
+        int64_t bytes;          /* of this rank's part of one */
+        double exposed_seconds; /* in which training waited: for copies to memory, or for a slow disk */
+        double writing_seconds; /* that the thread took, beside training */
+};
+
+/* Waits until the last checkpoint is complete, and tells what was done. Collective. */
+struct keeper_done keeper_finish(struct keeper *);
+/* Frees it. NULL is fine. After a failure of the training nothing is waited for: what is half written stays
+ * under a name that is no checkpoint's, which the next run in the folder removes. */
+void keeper_close(struct keeper *);
+
+/* Sets the state of a trainer that was opened, but has no weights, from the newest whole checkpoint of
+ * settings->resume; those that are damaged are named on standard error and passed over. Stores how many steps
+ * it has, and its history: the losses are in `losses`, room for settings->optim.steps. Collective, and fails
+ * alike: RV_EINPUT if there is none, or it is of another model, data or training. */
+int keep_resume(struct trainer *trainer, int64_t *step, struct keep_history *history,
+                struct rv_error_info *err);
+
+#endif

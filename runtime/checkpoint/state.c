@@ -367,7 +367,8 @@ static int64_t count_runs(const json_t *runs)
                 }
                 if (value[1] < 1 || value[3] < 1 || (value[3] > 1 && value[2] < value[1]) ||
                     __builtin_mul_overflow(value[2], value[3], &last) ||
-                    __builtin_add_overflow(last, value[0] + value[1], &last) ||
+                    __builtin_add_overflow(last, value[0], &last) ||
+                    __builtin_add_overflow(last, value[1], &last) ||
                     __builtin_mul_overflow(value[1], value[3], &elements) ||
                     __builtin_add_overflow(all, elements, &all))
                         return -1;

@@ -3,6 +3,7 @@
 
 #include "runtime/base/file.h"
 #include "runtime/base/version.h"
+#include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/real/train_options.h"
 #include "runtime/report/report.h"
@@ -25,9 +26,6 @@ _Static_assert((int)STATE_PARAMETER == (int)NN_PARAMETERS && (int)STATE_MOMENT =
                        (int)STATE_SQUARE == (int)NN_SQUARES && (int)STATE_KINDS == (int)NN_STATES,
                "what a file has of a parameter is its state");
 
-/* The lengths of paths: the folder of all, of one checkpoint, of a file in it. */
-enum { FOLDER = 900, CHECKPOINT = 960, IN_CHECKPOINT = 1000, STEP_DIGITS = 12, FILE_NAME = 32 };
-
 /* What the ranks tell rank 0 of their part of a checkpoint. */
 struct part {
         struct state_file file;
@@ -36,7 +34,7 @@ struct part {
 
 struct keeper {
         struct trainer *trainer;
-        char folder[FOLDER];
+        char folder[FOLDER_PATH];
         struct state_piece *pieces; /* of this rank's file */
         int piece_count;
         int64_t elements; /* of all pieces, of one kind */
@@ -44,7 +42,7 @@ struct keeper {
         /* The checkpoint that is being written; the same on every rank, but for the thread. */
         bool writing;
         int64_t step; /* so many steps are in it */
-        char name[CHECKPOINT], temporary[CHECKPOINT];
+        char name[FOLDER_CHECKPOINT], temporary[FOLDER_CHECKPOINT];
         json_t *index; /* on rank 0 */
         pthread_t thread;
         atomic_bool written; /* the thread is at its end */
@@ -58,105 +56,6 @@ struct keeper {
         double thread_seconds;
         struct keeper_done done;
 };
-
-/* ---- folders ---- */
-
-static void name_step(char name[CHECKPOINT], const char *folder, int64_t step)
-{
-        snprintf(name, CHECKPOINT, "%s/step-%0*lld", folder, STEP_DIGITS, (long long)step);
-}
-
-static void name_file(char name[FILE_NAME], int rank)
-{
-        snprintf(name, FILE_NAME, "rank-%05d.safetensors", rank);
-}
-
-/* The steps of a checkpoint by the name of its folder; -1: it is none's. `*half`: it was not completed. */
-static int64_t steps_of(const char *name, bool *half)
-{
-        char *end;
-        if (strncmp(name, "step-", 5) != 0 || strspn(name + 5, "0123456789") != STEP_DIGITS)
-                return -1;
-        const int64_t step = strtoll(name + 5, &end, 10);
-        *half = strncmp(end, ".tmp", 4) == 0;
-        return *end && !*half ? -1 : step;
-}
-
-static void remove_checkpoint(const char *path)
-{
-        DIR *stream = opendir(path);
-        char inside[IN_CHECKPOINT + 260];
-        for (const struct dirent *entry; stream && (entry = readdir(stream));) {
-                snprintf(inside, sizeof inside, "%s/%s", path, entry->d_name);
-                if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-                        unlink(inside);
-        }
-        if (stream)
-                closedir(stream);
-        rmdir(path);
-}
-
-static int newest_first(const void *left, const void *right)
-{
-        const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
-        return (a < b) - (a > b);
-}
-
-/* The checkpoints of a folder, newest first, as an array [*count], which is NULL if there are none. With
- * `sweeping` those that were not completed are removed. */
-static int64_t *list_steps(const char *folder, bool sweeping, int *count)
-{
-        DIR *stream = opendir(folder);
-        int64_t *steps = NULL;
-        *count = 0;
-        for (const struct dirent *entry; stream && (entry = readdir(stream));) {
-                bool half = false;
-                const int64_t step = steps_of(entry->d_name, &half);
-                char path[CHECKPOINT + 260];
-                snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-                if (step >= 0 && half && sweeping)
-                        remove_checkpoint(path);
-                if (step < 0 || half)
-                        continue;
-                int64_t *longer = realloc(steps, ((size_t)*count + 1) * sizeof *steps);
-                if (!longer)
-                        abort();
-                steps = longer;
-                steps[(*count)++] = step;
-        }
-        if (stream)
-                closedir(stream);
-        if (steps)
-                qsort(steps, (size_t)*count, sizeof *steps, newest_first);
-        return steps;
-}
-
-int keeper_check_folder(const char *folder, struct rv_error_info *err)
-{
-        struct stat info;
-        int count;
-        if (strlen(folder) >= FOLDER)
-                return rv_fail(err, RV_EINPUT, "%.200s...: the path is longer than %d bytes", folder,
-                               FOLDER - 1);
-        if (stat(folder, &info) != 0)
-                return file_check_writable(folder, err);
-        if (!S_ISDIR(info.st_mode))
-                return rv_fail(err, RV_EINPUT,
-                               "--checkpoint %s: is a file; with --checkpoint-every a folder is expected",
-                               folder);
-        int64_t *steps = list_steps(folder, false, &count);
-        const int64_t newest = count ? steps[0] : 0;
-        free(steps);
-        if (count)
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "--checkpoint %s: has checkpoints of a training, the newest of step %lld: --resume "
-                        "%s goes on from there, and another training needs another folder",
-                        folder, (long long)newest, folder);
-        return access(folder, W_OK) == 0
-                       ? RV_OK
-                       : rv_fail(err, RV_EINPUT, "%s: cannot be written: %s", folder, strerror(errno));
-}
 
 /* ---- what this rank writes ---- */
 
@@ -229,21 +128,16 @@ static void list_pieces(struct keeper *k)
 
 /* ---- writing ---- */
 
-static double seconds(void)
-{
-        return device_seconds();
-}
-
 static void *write_mine(void *context)
 {
         struct keeper *k = context;
-        char path[IN_CHECKPOINT], name[FILE_NAME];
-        const double began = seconds();
-        name_file(name, k->trainer->net->rank);
+        char path[FOLDER_FILE], name[FOLDER_PART];
+        const double began = device_seconds();
+        folder_name_part(name, k->trainer->net->rank);
         snprintf(path, sizeof path, "%s/%s", k->temporary, name);
         k->mine = (struct part){.err = {.code = RV_OK}};
         state_write_part(path, k->pieces, k->piece_count, k->copy, &k->mine.file, &k->mine.err);
-        k->thread_seconds = seconds() - began;
+        k->thread_seconds = device_seconds() - began;
         atomic_store(&k->written, true);
         return NULL;
 }
@@ -263,13 +157,13 @@ static int start_thread(pthread_t *thread, void *(*run)(void *), struct keeper *
 static void remove_old(const struct keeper *k)
 {
         int count;
-        int64_t *steps = list_steps(k->folder, false, &count);
-        char path[CHECKPOINT];
+        int64_t *steps = folder_steps(k->folder, false, &count);
+        char path[FOLDER_CHECKPOINT];
         int older = 0;
         for (int i = 0; i < count; i++)
                 if (steps[i] <= k->step && ++older > k->trainer->settings->checkpoints_kept) {
-                        name_step(path, k->folder, steps[i]);
-                        remove_checkpoint(path);
+                        folder_name_step(path, k->folder, steps[i]);
+                        folder_remove(path);
                 }
         free(steps);
 }
@@ -279,20 +173,20 @@ static void *complete(void *context)
 {
         struct keeper *k = context;
         const int ranks = k->trainer->net->ranks;
-        char(*names)[FILE_NAME] = calloc((size_t)ranks, sizeof *names);
+        char(*names)[FOLDER_PART] = calloc((size_t)ranks, sizeof *names);
         const char **list = calloc((size_t)ranks, sizeof *list);
         struct state_file *files = calloc((size_t)ranks, sizeof *files);
         int rc =
                 names && list && files ? RV_OK : rv_fail(&k->completed, RV_ESYSTEM, "no memory for an index");
         for (int i = 0; rc == RV_OK && i < ranks; i++) {
-                name_file(names[i], i);
+                folder_name_part(names[i], i);
                 list[i] = names[i];
                 files[i] = k->parts[i].file;
         }
         if (rc == RV_OK)
                 rc = state_write_index(k->temporary, k->index, list, files, ranks, &k->completed);
         if (rc == RV_OK) {
-                remove_checkpoint(k->name); /* one that was damaged */
+                folder_remove(k->name); /* one that was damaged */
                 if (rename(k->temporary, k->name) != 0)
                         rc = rv_fail(&k->completed, RV_ESYSTEM, "%s: could not be written: %s", k->name,
                                      strerror(errno));
@@ -302,7 +196,7 @@ static void *complete(void *context)
         if (rc == RV_OK)
                 remove_old(k);
         else
-                remove_checkpoint(k->temporary);
+                folder_remove(k->temporary);
         free(files);
         free(list);
         free(names);
@@ -359,7 +253,7 @@ static void finish_parts(struct keeper *k)
         }
         k->done.failed++;
         warn(k, &err);
-        remove_checkpoint(k->temporary);
+        folder_remove(k->temporary);
 }
 
 /* ---- what a checkpoint says of the training ---- */
@@ -372,21 +266,15 @@ static json_t *losses_json(const double *losses, int64_t count)
         return list;
 }
 
-static json_t *data_json(const struct trainer *t)
-{
-        return json_pack("{s:I, s:o}", "tokens", (json_int_t)t->data.count, "checksum",
-                         json_sprintf("%016llx", (unsigned long long)data_checksum(&t->data)));
-}
-
-static json_t *index_json(const struct trainer *t, int64_t step, const struct keep_history *history)
+static json_t *index_json(const struct trainer *t, int64_t step, const struct history *history)
 {
         json_t *index = json_pack(
                 "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:{s:f, s:i, s:i}, s:I, s:o}", "ranvier",
                 RANVIER_VERSION, "kind", "checkpoint", "step", (json_int_t)step, "model",
                 gpt_to_json(&t->settings->plan.gpt), "plan", report_plan_json(&t->settings->plan), "training",
-                train_options_json(t->settings), "data", data_json(t), "loss_scale", "scale", t->scaler.scale,
-                "clean_steps", t->scaler.clean_steps, "stuck", t->scaler.stuck, "skipped_steps",
-                (json_int_t)t->optim.skipped, "losses", losses_json(history->losses, step));
+                train_options_json(t->settings), "data", resume_data_json(t), "loss_scale", "scale",
+                t->scaler.scale, "clean_steps", t->scaler.clean_steps, "stuck", t->scaler.stuck,
+                "skipped_steps", (json_int_t)t->optim.skipped, "losses", losses_json(history->losses, step));
         if (index && isfinite(history->first_validation))
                 json_object_set_new(index, "first_validation", json_real(history->first_validation));
         return index;
@@ -400,10 +288,10 @@ static int begin_folder(struct keeper *k, int64_t step)
         struct net *net = k->trainer->net;
         struct rv_error_info err = {.code = RV_OK};
         int rc = RV_OK;
-        name_step(k->name, k->folder, step);
+        folder_name_step(k->name, k->folder, step);
         if (net->rank == 0) {
                 snprintf(k->temporary, sizeof k->temporary, "%.920s.tmp%d", k->name, (int)getpid());
-                remove_checkpoint(k->temporary);
+                folder_remove(k->temporary);
                 if (mkdir(k->temporary, 0777) != 0)
                         rc = rv_fail(&err, RV_ESYSTEM, "%s: cannot be written: %s", k->temporary,
                                      strerror(errno));
@@ -418,10 +306,10 @@ static int begin_folder(struct keeper *k, int64_t step)
 }
 
 /* Behind `step` steps. */
-static void save(struct keeper *k, int64_t step, const struct keep_history *history)
+static void save(struct keeper *k, int64_t step, const struct history *history)
 {
         struct trainer *t = k->trainer;
-        const double began = seconds();
+        const double began = device_seconds();
         finish_parts(k);
         join_completion(k);
         k->step = step;
@@ -447,7 +335,7 @@ static void save(struct keeper *k, int64_t step, const struct keep_history *hist
                 fprintf(stderr, "ranvier train: rank %d: no thread could be started\n", t->net->rank);
                 abort();
         }
-        k->done.exposed_seconds += seconds() - began;
+        k->done.exposed_seconds += device_seconds() - began;
 }
 
 void keeper_before_step(struct keeper *k)
@@ -455,34 +343,34 @@ void keeper_before_step(struct keeper *k)
         struct driver_real *driver = &k->trainer->train.driver;
         driver->written = k->writing && atomic_load(&k->written);
         driver->saves = k->trainer->settings->checkpoint_seconds > 0 && k->trainer->net->rank == 0 &&
-                        seconds() >= k->due;
+                        device_seconds() >= k->due;
 }
 
 void keeper_after_step(struct keeper *k, int64_t step, const struct trainer_result *result,
-                       const struct keep_history *history)
+                       const struct history *history)
 {
         const struct train_settings *s = k->trainer->settings;
-        const double began = seconds();
+        const double began = device_seconds();
         const bool due = s->checkpoint_seconds > 0 ? result->saves : (step + 1) % s->checkpoint_steps == 0;
         if (k->writing && result->written == k->trainer->net->ranks) {
                 join_completion(k);
                 finish_parts(k);
-                k->done.exposed_seconds += seconds() - began;
+                k->done.exposed_seconds += device_seconds() - began;
         }
         if (due || result->stops > 0 || step + 1 == s->optim.steps) {
                 save(k, step + 1, history);
-                k->due = seconds() + s->checkpoint_seconds;
+                k->due = device_seconds() + s->checkpoint_seconds;
         }
 }
 
 struct keeper_done keeper_finish(struct keeper *k)
 {
-        const double began = seconds();
+        const double began = device_seconds();
         finish_parts(k);
         join_completion(k);
         k->trainer->net->ops->broadcast(k->trainer->net, &k->done.checkpoints, sizeof k->done.checkpoints, 0);
         k->trainer->net->ops->broadcast(k->trainer->net, &k->done.step, sizeof k->done.step, 0);
-        k->done.exposed_seconds += seconds() - began;
+        k->done.exposed_seconds += device_seconds() - began;
         return k->done;
 }
 
@@ -495,7 +383,7 @@ static int make_folder(struct keeper *k, struct rv_error_info *err)
         if (mkdir(k->folder, 0777) != 0 && errno != EEXIST)
                 return rv_fail(err, RV_ESYSTEM, "--checkpoint %s: cannot be made: %s", k->folder,
                                strerror(errno));
-        free(list_steps(k->folder, true, &count));
+        free(folder_steps(k->folder, true, &count));
         return RV_OK;
 }
 
@@ -537,7 +425,7 @@ int keeper_open(struct keeper **opened, struct trainer *t, struct rv_error_info 
                         rc = open_copy(k, err);
                 rc = net_agree(net, rc, err);
         }
-        k->due = seconds() + t->settings->checkpoint_seconds;
+        k->due = device_seconds() + t->settings->checkpoint_seconds;
         return rc;
 }
 
@@ -554,245 +442,4 @@ void keeper_close(struct keeper *k)
         free(k->copy);
         free(k->parts);
         free(k);
-}
-
-/* ---- going on ---- */
-
-/* Text of rank 0 on every rank, the caller's to free; NULL: rank 0's is. */
-static char *share_text(struct net *net, const char *text)
-{
-        int64_t length = text ? (int64_t)strlen(text) : -1;
-        net->ops->broadcast(net, &length, sizeof length, 0);
-        char *all = length >= 0 ? calloc(1, (size_t)length + 1) : NULL;
-        if (length >= 0 && !all)
-                abort();
-        if (length >= 0 && net->rank == 0)
-                memcpy(all, text, (size_t)length);
-        if (length > 0)
-                net->ops->broadcast(net, all, length, 0);
-        return all;
-}
-
-/* Each rank checks some of the files: all of them are read once. */
-static int verify(struct net *net, const char *folder, const json_t *index, struct rv_error_info *err)
-{
-        int rc = RV_OK;
-        for (int file = net->rank; rc == RV_OK && file < state_files(index); file += net->ranks)
-                rc = state_verify(folder, index, file, err);
-        return net_agree(net, rc, err);
-}
-
-/* Rank 0's candidates. */
-struct candidates {
-        int64_t *steps;
-        int count, next;
-        bool single; /* the folder is a checkpoint itself */
-};
-
-static struct candidates find_candidates(const char *folder)
-{
-        char path[IN_CHECKPOINT];
-        struct stat info;
-        struct candidates found = {0};
-        snprintf(path, sizeof path, "%.900s/%s", folder, STATE_INDEX);
-        found.single = stat(path, &info) == 0;
-        if (found.single)
-                found.count = 1;
-        else
-                found.steps = list_steps(folder, false, &found.count);
-        return found;
-}
-
-/* On rank 0: the next index that is whole; NULL: there is no other. Names those that are not. */
-static json_t *next_index(struct candidates *candidates, const char *folder, char name[CHECKPOINT],
-                          struct rv_error_info *err)
-{
-        while (candidates->next < candidates->count) {
-                struct rv_error_info why = {.code = RV_OK};
-                if (candidates->single)
-                        snprintf(name, CHECKPOINT, "%.900s", folder);
-                else
-                        name_step(name, folder, candidates->steps[candidates->next]);
-                candidates->next++;
-                json_t *index = state_read_index(name, &why);
-                if (index)
-                        return index;
-                fprintf(stderr, "ranvier train: warning: %s\n", why.sentence);
-        }
-        rv_fail(err, RV_EINPUT,
-                candidates->count ? "--resume %s: no checkpoint in it is whole"
-                                  : "--resume %s: there is no checkpoint of ranvier train in it",
-                folder);
-        return NULL;
-}
-
-/* The newest whole checkpoint, on every rank, and its folder; NULL with a sentence, on every rank. */
-static json_t *choose(struct net *net, const char *folder, char name[CHECKPOINT], struct rv_error_info *err)
-{
-        struct candidates candidates = {0};
-        json_t *chosen = NULL;
-        if (net->rank == 0)
-                candidates = find_candidates(folder);
-        while (!chosen) {
-                json_t *own = net->rank == 0 ? next_index(&candidates, folder, name, err) : NULL;
-                char *text = own ? json_dumps(own, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-                char *shared = share_text(net, text);
-                free(text);
-                json_decref(own);
-                if (!shared) {
-                        net_agree(net, net->rank == 0 ? (int)err->code : RV_OK, err);
-                        break;
-                }
-                net->ops->broadcast(net, name, CHECKPOINT, 0);
-                chosen = json_loads(shared, 0, NULL);
-                free(shared);
-                struct rv_error_info why = {.code = RV_OK};
-                if (chosen && verify(net, name, chosen, &why) == RV_OK)
-                        break;
-                if (net->rank == 0)
-                        fprintf(stderr, "ranvier train: warning: %s\n", why.sentence);
-                json_decref(chosen);
-                chosen = NULL;
-        }
-        free(candidates.steps);
-        return chosen;
-}
-
-/* What must be the same for the sums to be. */
-static int check_training(const struct trainer *t, const json_t *index, const char *name,
-                          struct rv_error_info *err)
-{
-        static const char *const of_plan[] = {"batch_size", "seq_len"}, *const of_training[] = {
-                                                                                "seed",
-                                                                                "validation_fraction"};
-        const struct train_settings *s = t->settings;
-        json_t *plan = report_plan_json(&s->plan), *training = train_options_json(s),
-               *model = gpt_to_json(&s->plan.gpt), *data = data_json(t);
-        const char *key = report_first_difference(json_object_get(index, "model"), model);
-        int rc = RV_OK;
-        if (key)
-                rc = rv_fail(err, RV_EINPUT, "--resume %s: is of another model than %s: its %s differs", name,
-                             s->plan.gpt.name, key);
-        for (size_t i = 0; rc == RV_OK && i < sizeof of_plan / sizeof *of_plan; i++)
-                if (!json_equal(json_object_get(plan, of_plan[i]),
-                                json_object_get(json_object_get(index, "plan"), of_plan[i])))
-                        rc = rv_fail(err, RV_EINPUT,
-                                     "--resume %s: %s was %lld there, and is %lld here: the batches would be "
-                                     "others",
-                                     name, of_plan[i],
-                                     (long long)json_integer_value(
-                                             json_object_get(json_object_get(index, "plan"), of_plan[i])),
-                                     (long long)json_integer_value(json_object_get(plan, of_plan[i])));
-        for (size_t i = 0; rc == RV_OK && i < sizeof of_training / sizeof *of_training; i++)
-                if (json_number_value(json_object_get(training, of_training[i])) !=
-                    json_number_value(json_object_get(json_object_get(index, "training"), of_training[i])))
-                        rc = rv_fail(
-                                err, RV_EINPUT,
-                                "--resume %s: %s was %g there, and is %g here: the batches would be others",
-                                name, of_training[i],
-                                json_number_value(
-                                        json_object_get(json_object_get(index, "training"), of_training[i])),
-                                json_number_value(json_object_get(training, of_training[i])));
-        if (rc == RV_OK && !json_equal(data, json_object_get(index, "data")))
-                rc = rv_fail(err, RV_EINPUT, "--resume %s: was trained on other data than %s", name, s->data);
-        json_decref(plan);
-        json_decref(training);
-        json_decref(model);
-        json_decref(data);
-        return rc;
-}
-
-/* The numbers of an index. */
-static int take_numbers(struct trainer *t, const json_t *index, const char *name, int64_t *step,
-                        struct keep_history *history, struct rv_error_info *err)
-{
-        const json_t *losses = json_object_get(index, "losses"),
-                     *scale = json_object_get(index, "loss_scale"), *loss;
-        const json_t *first = json_object_get(index, "first_validation");
-        size_t i;
-        *step = json_integer_value(json_object_get(index, "step"));
-        if (*step < 0 || (int64_t)json_array_size(losses) != *step)
-                return rv_fail(err, RV_EINPUT, "--resume %s: its index has not the losses of its %lld steps",
-                               name, (long long)*step);
-        if (*step >= t->settings->optim.steps)
-                return rv_fail(err, RV_EINPUT,
-                               "--resume %s: has %lld steps already, --steps %lld: more were expected", name,
-                               (long long)*step, (long long)t->settings->optim.steps);
-        json_array_foreach((json_t *)(uintptr_t)losses, i, loss)
-        {
-                history->losses[i] = json_is_number(loss) ? json_number_value(loss) : NAN;
-        }
-        history->first_validation = first ? json_number_value(first) : NAN;
-        t->optim.skipped = json_integer_value(json_object_get(index, "skipped_steps"));
-        if (t->plan.mixed && json_number_value(json_object_get(scale, "scale")) > 0) {
-                t->scaler.scale = json_number_value(json_object_get(scale, "scale"));
-                t->scaler.clean_steps = (int)json_integer_value(json_object_get(scale, "clean_steps"));
-                t->scaler.stuck = (int)json_integer_value(json_object_get(scale, "stuck"));
-        }
-        return RV_OK;
-}
-
-/* Elements [first, end) of a tensor: their weights, or their moments. */
-static int load_range(struct trainer *t, struct state *state, const struct tensor *tensor, int kind,
-                      int64_t first, int64_t end, float *chunk, struct rv_error_info *err)
-{
-        for (int64_t at = first; at < end; at += NN_CHUNK) {
-                const int64_t count = end - at < NN_CHUNK ? end - at : NN_CHUNK;
-                const int rc = state_read(state, (enum state_kind)kind, tensor, at, count, chunk, err);
-                if (rc != RV_OK)
-                        return rc;
-                if (kind == STATE_PARAMETER)
-                        nn_write_parameters(t->nn, tensor->offset + at, count, chunk);
-                else
-                        nn_write_moments(t->nn, (enum nn_state)kind, tensor->offset + at, count, chunk);
-        }
-        return RV_OK;
-}
-
-/* A rank reads what it has: with ZeRO of moments, and of weights that are spread too, its shares. */
-static int load_tensor(struct trainer *t, struct state *state, const struct tensor *tensor, float *chunk,
-                       struct rv_error_info *err)
-{
-        const struct nn_own all = {tensor->offset, tensor->elements, 0};
-        const struct nn_stage *nn = t->nn;
-        int rc = RV_OK;
-        for (int kind = 0; kind < STATE_KINDS; kind++) {
-                const bool whole = !nn->own || (kind == STATE_PARAMETER && nn_has_weights(nn));
-                for (int i = 0; rc == RV_OK && i < (whole ? 1 : nn->own_count); i++) {
-                        const struct nn_own *own = whole ? &all : &nn->own[i];
-                        const int64_t from = own->offset - tensor->offset, to = from + own->count;
-                        rc = load_range(t, state, tensor, kind, from > 0 ? from : 0,
-                                        to < tensor->elements ? to : tensor->elements, chunk, err);
-                }
-        }
-        return rc;
-}
-
-static int load(struct trainer *t, const char *name, const json_t *index, struct rv_error_info *err)
-{
-        struct state *state = state_open(name, index, err);
-        float *chunk = malloc(NN_CHUNK * sizeof *chunk);
-        int rc = state ? RV_OK : (int)err->code;
-        if (rc == RV_OK && !chunk)
-                rc = rv_fail(err, RV_ESYSTEM, "no host memory to read a checkpoint");
-        for (int i = 0; rc == RV_OK && i < t->nn->tensor_count; i++)
-                rc = load_tensor(t, state, &t->nn->tensors[i], chunk, err);
-        free(chunk);
-        state_close(state);
-        return rc;
-}
-
-int keep_resume(struct trainer *t, int64_t *step, struct keep_history *history, struct rv_error_info *err)
-{
-        char name[CHECKPOINT];
-        json_t *index = choose(t->net, t->settings->resume, name, err);
-        if (!index)
-                return (int)err->code;
-        int rc = check_training(t, index, name, err);
-        if (rc == RV_OK)
-                rc = take_numbers(t, index, name, step, history, err);
-        if (rc == RV_OK)
-                rc = load(t, name, index, err);
-        json_decref(index);
-        return net_agree(t->net, rc, err);
 }

@@ -1,4 +1,4 @@
-/* Checkpoints of a training while it goes on, and going on from one. A keeper is one rank's part of it. A
+/* Checkpoints of a training while it goes on. A keeper is one rank's part of it. A
  * folder, which all ranks see, has the checkpoints, each a folder step-000000000100 of files by
  * runtime/checkpoint/state.h: every rank writes what no other writes, which is its share of what it has.
  *
@@ -11,13 +11,7 @@
 #ifndef RANVIER_RUNTIME_REAL_KEEP_H
 #define RANVIER_RUNTIME_REAL_KEEP_H
 
-#include "runtime/real/trainer.h"
-
-/* What a checkpoint has of the steps so far, beside the state of the trainer. */
-struct keep_history {
-        double *losses;          /* [steps so far]; NAN: lost */
-        double first_validation; /* before the first step; NAN: there was none */
-};
+#include "runtime/real/resume.h"
 
 struct keeper;
 
@@ -26,17 +20,13 @@ struct keeper;
  * the copy. The caller ends it with keeper_close; the trainer must live as long. */
 int keeper_open(struct keeper **keeper, struct trainer *trainer, struct rv_error_info *err);
 
-/* Checks on one rank that a training that goes on from no checkpoint may keep its own in this folder: there
- * are none in it. RV_EINPUT. */
-int keeper_check_folder(const char *folder, struct rv_error_info *err);
-
 /* What to tell the others in the batch of a step. To be called before it. */
 void keeper_before_step(struct keeper *);
 
 /* Looks, behind a step (from 0) of which history has the losses, whether the last checkpoint is written, and
  * begins one if it is time, or the last step, or a rank was asked to stop. Collective. */
 void keeper_after_step(struct keeper *, int64_t step, const struct trainer_result *result,
-                       const struct keep_history *history);
+                       const struct history *history);
 
 /* What was done so far, on this rank. */
 struct keeper_done {
@@ -53,12 +43,5 @@ struct keeper_done keeper_finish(struct keeper *);
 /* Frees it. NULL is fine. After a failure of the training nothing is waited for: what is half written stays
  * under a name that is no checkpoint's, which the next run in the folder removes. */
 void keeper_close(struct keeper *);
-
-/* Sets the state of a trainer that was opened, but has no weights, from the newest whole checkpoint of
- * settings->resume; those that are damaged are named on standard error and passed over. Stores how many steps
- * it has, and its history: the losses are in `losses`, room for settings->optim.steps. Collective, and fails
- * alike: RV_EINPUT if there is none, or it is of another model, data or training. */
-int keep_resume(struct trainer *trainer, int64_t *step, struct keep_history *history,
-                struct rv_error_info *err);
 
 #endif

@@ -220,7 +220,7 @@ static struct trainer_result take_step(struct run *run, int64_t step)
 /* Behind a step: what is printed, logged and kept. */
 static void note_step(struct run *run, int64_t step, const struct trainer_result *result, double validation)
 {
-        const struct keep_history history = {run->losses, run->first_validation};
+        const struct history history = {run->losses, run->first_validation};
         run->losses[step] = result->loss;
         if (run->net->rank == 0) {
                 print_progress(run, step, result, validation);
@@ -711,8 +711,8 @@ static int open_kernels(struct run *run, struct rv_error_info *err)
 /* From a checkpoint. */
 static int go_on(struct run *run, struct rv_error_info *err)
 {
-        struct keep_history history = {.losses = run->losses};
-        const int rc = keep_resume(&run->trainer, &run->begin, &history, err);
+        struct history history = {.losses = run->losses};
+        const int rc = resume(&run->trainer, &run->begin, &history, err);
         run->first_validation = history.first_validation;
         if (rc == 0 && run->net->rank == 0)
                 fprintf(stderr, "ranvier train: goes on behind step %lld of %lld\n", (long long)run->begin,

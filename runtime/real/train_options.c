@@ -7,12 +7,12 @@
 #include "runtime/base/parse.h"
 #include "runtime/base/setting.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/weight_files.h"
 #include "runtime/device/device.h"
 #include "runtime/launch/launch.h"
 #include "runtime/report/report.h"
 #include "runtime/plan/grid.h"
-#include "runtime/real/keep.h"
 
 #include <limits.h>
 #include <math.h>
@@ -273,7 +273,7 @@ static int check_checkpoint(const struct train_settings *s, const struct file_us
                         return rv_fail(err, RV_EINPUT, "%s and --checkpoint are the same, %s", uses[i].name,
                                        s->checkpoint);
         if (train_options_keep(s))
-                return goes_on_there(s) ? RV_OK : keeper_check_folder(s->checkpoint, err);
+                return goes_on_there(s) ? RV_OK : folder_check_new(s->checkpoint, err);
         return checkpoint_check_writable(s->checkpoint, err);
 }
 

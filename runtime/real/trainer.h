@@ -104,7 +104,7 @@ struct device_request trainer_device_request(const struct train_settings *, cons
  * collective, and fails alike on all of them. trainer_open_init opens the files of initial
  * weights, if there are any, and checks that they are of the model. trainer_open allocates everything else
  * within the device's limits and sets the initial weights, unless the training goes on from a checkpoint,
- * which keep_resume then reads. The results of these two are this rank's own. */
+ * which resume then reads. The results of these two are this rank's own. */
 int trainer_open_device(struct trainer *, const struct train_settings *, struct net *,
                         struct rv_error_info *err);
 int trainer_open_data(struct trainer *, struct rv_error_info *err);

@@ -128,7 +128,7 @@ def read_json(path):
 def check_plan(tap, folder):
     page, answer = os.path.join(folder, "plan.html"), os.path.join(folder, "plan.json")
     run(tap, "plan writes a page", ["plan", *PLAN, "--pp", "1,2", "--tp", "1,2", "--schedule", "1f1b", "--html", page, "--report", answer])
-    text = check_page(tap, folder, "plan", page, figures=3, zooms=1)
+    text = check_page(tap, folder, "plan", page, figures=4, zooms=1)
     with open(answer) as file:
         plan = json.load(file)
     for fact in ("The same plan with fewer or more replicas", plan["best"]["flags"], plan["second"]["flags"], plan["again"], plan["sources"]["platform"], f'{plan["search"]["weighed"]:,} plans'):
@@ -143,7 +143,7 @@ def check_own(tap, folder):
                                                  "--launch", f"megatron={script}"])
     run(tap, "plan of a script writes a page", ["plan", "--from", script, "--machine", "h100", "--tp", "1,4", "--cp", 1, "--price-per-gpu-hour", 2.5,
                                                 "--html", page, "--report", answer])
-    text = check_page(tap, folder, "plan of a script", page, figures=3, zooms=1)
+    text = check_page(tap, folder, "plan of a script", page, figures=4, zooms=1)
     with open(answer) as file:
         plan = json.load(file)
     gain = 100 * (plan["own"]["batch_seconds"]["median"] / plan["best"]["batch_seconds"]["median"] - 1)

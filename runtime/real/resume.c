@@ -1,0 +1,253 @@
+#include "runtime/real/resume.h"
+
+#include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/state.h"
+#include "runtime/real/train_options.h"
+#include "runtime/report/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Text of rank 0 on every rank, the caller's to free; NULL: rank 0's is. */
+static char *share_text(struct net *net, const char *text)
+{
+        int64_t length = text ? (int64_t)strlen(text) : -1;
+        net->ops->broadcast(net, &length, sizeof length, 0);
+        char *all = length >= 0 ? calloc(1, (size_t)length + 1) : NULL;
+        if (length >= 0 && !all)
+                abort();
+        if (length >= 0 && net->rank == 0)
+                memcpy(all, text, (size_t)length);
+        if (length > 0)
+                net->ops->broadcast(net, all, length, 0);
+        return all;
+}
+
+/* Each rank checks some of the files: all of them are read once. */
+static int verify(struct net *net, const char *folder, const json_t *index, struct rv_error_info *err)
+{
+        int rc = RV_OK;
+        for (int file = net->rank; rc == RV_OK && file < state_files(index); file += net->ranks)
+                rc = state_verify(folder, index, file, err);
+        return net_agree(net, rc, err);
+}
+
+/* Rank 0's candidates. */
+struct candidates {
+        int64_t *steps;
+        int count, next;
+        bool single; /* the folder is a checkpoint itself */
+};
+
+static struct candidates find_candidates(const char *folder)
+{
+        char path[FOLDER_FILE];
+        struct stat info;
+        struct candidates found = {0};
+        snprintf(path, sizeof path, "%.900s/%s", folder, STATE_INDEX);
+        found.single = stat(path, &info) == 0;
+        if (found.single)
+                found.count = 1;
+        else
+                found.steps = folder_steps(folder, false, &found.count);
+        return found;
+}
+
+/* On rank 0: the next index that is whole; NULL: there is no other. Names those that are not. */
+static json_t *next_index(struct candidates *candidates, const char *folder, char name[FOLDER_CHECKPOINT],
+                          struct rv_error_info *err)
+{
+        while (candidates->next < candidates->count) {
+                struct rv_error_info why = {.code = RV_OK};
+                if (candidates->single)
+                        snprintf(name, FOLDER_CHECKPOINT, "%.900s", folder);
+                else
+                        folder_name_step(name, folder, candidates->steps[candidates->next]);
+                candidates->next++;
+                json_t *index = state_read_index(name, &why);
+                if (index)
+                        return index;
+                fprintf(stderr, "ranvier train: warning: %s\n", why.sentence);
+        }
+        rv_fail(err, RV_EINPUT,
+                candidates->count ? "--resume %s: no checkpoint in it is whole"
+                                  : "--resume %s: there is no checkpoint of ranvier train in it",
+                folder);
+        return NULL;
+}
+
+/* The newest whole checkpoint, on every rank, and its folder; NULL with a sentence, on every rank. */
+static json_t *choose(struct net *net, const char *folder, char name[FOLDER_CHECKPOINT],
+                      struct rv_error_info *err)
+{
+        struct candidates candidates = {0};
+        json_t *chosen = NULL;
+        if (net->rank == 0)
+                candidates = find_candidates(folder);
+        while (!chosen) {
+                json_t *own = net->rank == 0 ? next_index(&candidates, folder, name, err) : NULL;
+                char *text = own ? json_dumps(own, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+                char *shared = share_text(net, text);
+                free(text);
+                json_decref(own);
+                if (!shared) {
+                        net_agree(net, net->rank == 0 ? (int)err->code : RV_OK, err);
+                        break;
+                }
+                net->ops->broadcast(net, name, FOLDER_CHECKPOINT, 0);
+                chosen = json_loads(shared, 0, NULL);
+                free(shared);
+                struct rv_error_info why = {.code = RV_OK};
+                if (chosen && verify(net, name, chosen, &why) == RV_OK)
+                        break;
+                if (net->rank == 0)
+                        fprintf(stderr, "ranvier train: warning: %s\n", why.sentence);
+                json_decref(chosen);
+                chosen = NULL;
+        }
+        free(candidates.steps);
+        return chosen;
+}
+
+json_t *resume_data_json(const struct trainer *t)
+{
+        return json_pack("{s:I, s:o}", "tokens", (json_int_t)t->data.count, "checksum",
+                         json_sprintf("%016llx", (unsigned long long)data_checksum(&t->data)));
+}
+
+/* What batches are made of must be the same. `here`: as the index has it, of this training. */
+static int check_batches(const json_t *here, const json_t *index, const char *name, struct rv_error_info *err)
+{
+        static const struct {
+                const char *of, *key;
+        } numbers[] = {{"plan", "batch_size"},
+                       {"plan", "seq_len"},
+                       {"training", "seed"},
+                       {"training", "validation_fraction"}};
+        for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+                const json_t *now = json_object_get(json_object_get(here, numbers[i].of), numbers[i].key),
+                             *then = json_object_get(json_object_get(index, numbers[i].of), numbers[i].key);
+                if (json_number_value(now) != json_number_value(then))
+                        return rv_fail(err, RV_EINPUT,
+                                       "--resume %s: its %s is %.10g, here it is %.10g: the batches would be "
+                                       "others",
+                                       name, numbers[i].key, json_number_value(then), json_number_value(now));
+        }
+        return RV_OK;
+}
+
+/* It must be of this training, but for its plan and its learning rates. */
+static int check_training(const struct trainer *t, const json_t *index, const char *name,
+                          struct rv_error_info *err)
+{
+        const struct train_settings *s = t->settings;
+        json_t *here = json_pack("{s:o, s:o, s:o, s:o}", "model", gpt_to_json(&s->plan.gpt), "plan",
+                                 report_plan_json(&s->plan), "training", train_options_json(s), "data",
+                                 resume_data_json(t));
+        const char *key =
+                report_first_difference(json_object_get(index, "model"), json_object_get(here, "model"));
+        int rc = key ? rv_fail(err, RV_EINPUT, "--resume %s: is of another model than %s: its %s differs",
+                               name, s->plan.gpt.name, key)
+                     : check_batches(here, index, name, err);
+        if (rc == RV_OK && !json_equal(json_object_get(here, "data"), json_object_get(index, "data")))
+                rc = rv_fail(err, RV_EINPUT, "--resume %s: was trained on other data than %s", name, s->data);
+        json_decref(here);
+        return rc;
+}
+
+/* The numbers of an index. */
+static int take_numbers(struct trainer *t, const json_t *index, const char *name, int64_t *step,
+                        struct history *history, struct rv_error_info *err)
+{
+        const json_t *losses = json_object_get(index, "losses"),
+                     *scale = json_object_get(index, "loss_scale"), *loss;
+        const json_t *first = json_object_get(index, "first_validation");
+        size_t i;
+        *step = json_integer_value(json_object_get(index, "step"));
+        if (*step < 0 || (int64_t)json_array_size(losses) != *step)
+                return rv_fail(err, RV_EINPUT, "--resume %s: its index has not the losses of its %lld steps",
+                               name, (long long)*step);
+        if (*step >= t->settings->optim.steps)
+                return rv_fail(err, RV_EINPUT,
+                               "--resume %s: has %lld steps already, --steps %lld: more were expected", name,
+                               (long long)*step, (long long)t->settings->optim.steps);
+        json_array_foreach((json_t *)(uintptr_t)losses, i, loss)
+        {
+                history->losses[i] = json_is_number(loss) ? json_number_value(loss) : NAN;
+        }
+        history->first_validation = first ? json_number_value(first) : NAN;
+        t->optim.skipped = json_integer_value(json_object_get(index, "skipped_steps"));
+        if (t->plan.mixed && json_number_value(json_object_get(scale, "scale")) > 0) {
+                t->scaler.scale = json_number_value(json_object_get(scale, "scale"));
+                t->scaler.clean_steps = (int)json_integer_value(json_object_get(scale, "clean_steps"));
+                t->scaler.stuck = (int)json_integer_value(json_object_get(scale, "stuck"));
+        }
+        return RV_OK;
+}
+
+/* Elements [first, end) of a tensor: their weights, or their moments. */
+static int load_range(struct trainer *t, struct state *state, const struct tensor *tensor, int kind,
+                      int64_t first, int64_t end, float *chunk, struct rv_error_info *err)
+{
+        for (int64_t at = first; at < end; at += NN_CHUNK) {
+                const int64_t count = end - at < NN_CHUNK ? end - at : NN_CHUNK;
+                const int rc = state_read(state, (enum state_kind)kind, tensor, at, count, chunk, err);
+                if (rc != RV_OK)
+                        return rc;
+                if (kind == STATE_PARAMETER)
+                        nn_write_parameters(t->nn, tensor->offset + at, count, chunk);
+                else
+                        nn_write_moments(t->nn, (enum nn_state)kind, tensor->offset + at, count, chunk);
+        }
+        return RV_OK;
+}
+
+/* A rank reads what it has: with ZeRO of moments, and of weights that are spread too, its shares. */
+static int load_tensor(struct trainer *t, struct state *state, const struct tensor *tensor, float *chunk,
+                       struct rv_error_info *err)
+{
+        const struct nn_own all = {tensor->offset, tensor->elements, 0};
+        const struct nn_stage *nn = t->nn;
+        int rc = RV_OK;
+        for (int kind = 0; kind < STATE_KINDS; kind++) {
+                const bool whole = !nn->own || (kind == STATE_PARAMETER && nn_has_weights(nn));
+                for (int i = 0; rc == RV_OK && i < (whole ? 1 : nn->own_count); i++) {
+                        const struct nn_own *own = whole ? &all : &nn->own[i];
+                        const int64_t from = own->offset - tensor->offset, to = from + own->count;
+                        rc = load_range(t, state, tensor, kind, from > 0 ? from : 0,
+                                        to < tensor->elements ? to : tensor->elements, chunk, err);
+                }
+        }
+        return rc;
+}
+
+static int load(struct trainer *t, const char *name, const json_t *index, struct rv_error_info *err)
+{
+        struct state *state = state_open(name, index, err);
+        float *chunk = malloc(NN_CHUNK * sizeof *chunk);
+        int rc = state ? RV_OK : (int)err->code;
+        if (rc == RV_OK && !chunk)
+                rc = rv_fail(err, RV_ESYSTEM, "no host memory to read a checkpoint");
+        for (int i = 0; rc == RV_OK && i < t->nn->tensor_count; i++)
+                rc = load_tensor(t, state, &t->nn->tensors[i], chunk, err);
+        free(chunk);
+        state_close(state);
+        return rc;
+}
+
+int resume(struct trainer *t, int64_t *step, struct history *history, struct rv_error_info *err)
+{
+        char name[FOLDER_CHECKPOINT];
+        json_t *index = choose(t->net, t->settings->resume, name, err);
+        if (!index)
+                return (int)err->code;
+        int rc = check_training(t, index, name, err);
+        if (rc == RV_OK)
+                rc = take_numbers(t, index, name, step, history, err);
+        if (rc == RV_OK)
+                rc = load(t, name, index, err);
+        json_decref(index);
+        return net_agree(t->net, rc, err);
+}

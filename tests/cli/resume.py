@@ -1,0 +1,340 @@
+#!/usr/bin/python3
+"""Checkpoints beside training, and going on from them: the same bits on the same plan, the same losses on others; damaged ones; signals."""
+import csv
+import glob
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+import ranvier
+import text
+
+STEPS, EVERY = 6, 2
+TOLERANCE = 1e-6
+# Model, ranks, flags.
+PLANS = [
+    ("tiny", 1, ()),
+    ("tiny", 2, ("--pp", 2)),
+    ("tiny", 2, ("--dp", 2)),
+    ("tiny", 2, ("--dp", 2, "--zero", 1, "--bucket-params", 5000)),
+    ("tiny", 2, ("--dp", 2, "--zero", 2)),
+    ("tiny", 2, ("--dp", 2, "--zero", 3)),
+    ("tiny", 4, ("--pp", 2, "--dp", 2, "--schedule", "1f1b", "--zero", 1)),
+    ("tiny", 4, ("--tp", 2, "--pp", 2, "--sequence-parallel")),
+    ("tiny", 4, ("--tp", 4)),
+    ("tiny", 2, ("--pp", 2, "--virtual-stages", 2, "--schedule", "interleaved")),
+    ("tiny", 4, ("--dp", 4, "--zero", 3, "--shard-replicas", 2)),
+    ("tiny", 2, ("--cp", 2)),
+    ("tiny", 4, ("--cp", 2, "--dp", 2, "--zero", 1)),
+    ("moe", 1, ()),
+    ("moe", 2, ("--dp", 2, "--ep", 2)),
+    ("moe", 4, ("--dp", 4, "--ep", 2, "--zero", 1)),
+    ("moe", 4, ("--dp", 4, "--ep", 4)),
+    ("moe", 4, ("--dp", 2, "--tp", 2, "--ep", 4, "--etp", 1, "--sequence-parallel")),
+    ("untied", 3, ("--pp", 3, "--schedule", "zero-bubble")),
+    ("untied", 2, ("--tp", 2)),
+]
+HALF = [
+    ("tiny", 1, ("--precision", "mixed")),
+    ("tiny", 2, ("--dp", 2, "--precision", "bf16", "--zero", 2)),
+    ("tiny", 2, ("--dp", 2, "--precision", "mixed", "--offload", "--bucket-params", 5000)),
+    ("tiny", 2, ("--dp", 2, "--precision", "bf16", "--zero", 3, "--offload", "--offload-parameters")),
+    ("tiny", 2, ("--pp", 2, "--precision", "mixed", "--offload", "--offload-activations", "--zero", 0)),
+    ("moe", 2, ("--dp", 2, "--ep", 2, "--precision", "bf16", "--zero", 1)),
+]
+MODELS = {
+    "untied": {"n_layer": 4, "n_embd": 32, "n_head": 4, "vocab_size": 257, "n_positions": 48, "tie_word_embeddings": False},
+    "moe": {"model_type": "mixtral", "num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 56, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "vocab_size": 257, "max_position_embeddings": 64, "num_local_experts": 4, "num_experts_per_tok": 2},
+}
+
+
+class Bench:
+    def __init__(self, folder):
+        self.folder = folder
+        text.write(self.path("text.txt"))
+        for name, keys in MODELS.items():
+            with open(self.path(name + ".json"), "w") as file:
+                json.dump(keys, file)
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def arguments(self, model, flags, *more):
+        model = self.path(model + ".json") if model in MODELS else model
+        return ["train", model, "--data", self.path("text.txt"), "--seq-len", 32, "--micro-batch-size", 1, "--batch-size", 8, "--steps", STEPS,
+                "--lr", 3e-3, "--threads", 1, *flags, *more]
+
+    def train(self, plan, *more):
+        """Status, and what was said."""
+        model, ranks, flags = plan
+        status, _, err = ranvier.run(self.arguments(model, flags, *more), ranks if ranks > 1 else 0)
+        return status, err
+
+    def steps(self, where):
+        return sorted(int(os.path.basename(path)[5:]) for path in glob.glob(self.path(where, "step-*")) if not path.count(".tmp"))
+
+    def forget(self, where, after):
+        """As if the run had been cut off before it kept any more."""
+        for step in self.steps(where):
+            if step > after:
+                shutil.rmtree(self.path(where, f"step-{step:012d}"))
+        shutil.rmtree(self.path(where, "model"), ignore_errors=True)
+
+    def clear(self, *names):
+        for name in names:
+            shutil.rmtree(self.path(name), ignore_errors=True)
+            if os.path.exists(self.path(name)):
+                os.remove(self.path(name))
+
+
+def rows(path):
+    """What of a log does not depend on time."""
+    with open(path) as file:
+        return [(row["step"], row["train_loss"], row["val_loss"], row["lr"], row.get("loss_scale"), row.get("skipped")) for row in csv.DictReader(file)]
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def named(plan):
+    model, ranks, flags = plan
+    return f"{model} {' '.join(map(str, flags)) or 'on one rank'}"
+
+
+def check_bits(tap, bench, plan):
+    """Kept, cut off, and gone on with: the log, the model and the report's losses of a run that nothing disturbed."""
+    bench.clear("whole", "whole.csv", "kept", "kept.csv")
+    whole, said = bench.train(plan, "--checkpoint", bench.path("whole"), "--log", bench.path("whole.csv"), "--report", bench.path("whole.json"))
+    keep = ("--checkpoint", bench.path("kept"), "--checkpoint-every", EVERY, "--log", bench.path("kept.csv"))
+    first, also = bench.train(plan, *keep)
+    if whole or first:
+        return tap.ok(False, f"{named(plan)}: trains", said + also)
+    same = rows(bench.path("whole.csv")) == rows(bench.path("kept.csv"))
+    bench.forget("kept", EVERY)
+    status, err = bench.train(plan, *keep, "--resume", bench.path("kept"), "--report", bench.path("kept.json"))
+    again = status == 0 and rows(bench.path("whole.csv")) == rows(bench.path("kept.csv"))
+    model = status == 0 and read(bench.path("whole", "model.safetensors")) == read(bench.path("kept", "model", "model.safetensors"))
+    losses = status == 0 and [json.load(open(bench.path(name)))["loss"] for name in ("whole.json", "kept.json")]
+    return tap.ok(same and again and model and losses[0] == losses[1],
+                  f"{named(plan)}: kept, cut off and gone on with, the same bits as undisturbed", f"{same} {again} {model} {losses}\n{err}")
+
+
+def check_shapes(tap, bench, plans):
+    """What one plan kept goes on with another."""
+    for before, after in plans:
+        bench.clear("whole", "kept", "whole.csv", "kept.csv")
+        whole, said = bench.train(before, "--log", bench.path("whole.csv"))
+        first, also = bench.train(before, "--checkpoint", bench.path("kept"), "--checkpoint-every", EVERY, "--log", bench.path("kept.csv"))
+        if whole or first:
+            tap.ok(False, f"{named(before)}: trains", said + also)
+            continue
+        bench.forget("kept", EVERY)
+        status, err = bench.train(after, "--checkpoint", bench.path("other"), "--checkpoint-every", STEPS, "--resume", bench.path("kept"), "--log", bench.path("kept.csv"))
+        bench.clear("other")
+        ours, theirs = rows(bench.path("kept.csv")), rows(bench.path("whole.csv"))
+        worst = max(abs(float(a[1]) / float(b[1]) - 1) for a, b in zip(ours, theirs)) if status == 0 else None
+        tap.ok(worst is not None and len(ours) == len(theirs) == STEPS and worst <= TOLERANCE,
+               f"from {named(before)} to {named(after)}: never interrupted", f"{worst} {err}")
+
+
+def flip(path, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def check_damage(tap, bench):
+    """What is not whole is named, and the one before it taken."""
+    plan = ("tiny", 2, ("--pp", 2))
+    keep = ("--checkpoint", bench.path("kept"), "--checkpoint-every", EVERY, "--log", bench.path("kept.csv"))
+    bench.clear("whole.csv", "kept", "kept.csv")
+    bench.train(plan, "--log", bench.path("whole.csv"))
+    bench.train(plan, *keep)
+    shutil.copytree(bench.path("kept"), bench.path("good"))
+    shard, index = ("step-000000000006/rank-00001.safetensors", "step-000000000006/checkpoint.json")
+
+    def damaged(what, sentence, change, goes_on=4):
+        bench.clear("kept")
+        shutil.copytree(bench.path("good"), bench.path("kept"))
+        bench.forget("kept", STEPS)
+        change()
+        status, err = bench.train(plan, *keep, "--resume", bench.path("kept"))
+        tap.ok(status == 0 and sentence in err and f"goes on behind step {goes_on} of" in err and rows(bench.path("whole.csv")) == rows(bench.path("kept.csv")),
+               f"{what} is named, and the checkpoint before it taken", f"{status} {err}")
+
+    def rewrite(change):
+        path = bench.path("kept", index)
+        with open(path) as file:
+            document = json.load(file)
+        change(document)
+        with open(path, "w") as file:
+            json.dump(document, file)
+
+    damaged("a byte of a part that flipped", "rank-00001.safetensors: is damaged: its checksum is", lambda: flip(bench.path("kept", shard), 5000))
+    damaged("a part that was cut", "rank-00001.safetensors: has 1000 bytes, the index says", lambda: os.truncate(bench.path("kept", shard), 1000))
+    damaged("a part that is missing", "rank-00001.safetensors: is missing", lambda: os.remove(bench.path("kept", shard)))
+    damaged("an index that was cut", "checkpoint.json", lambda: os.truncate(bench.path("kept", index), 1000))
+    damaged("an index with another number", "checkpoint.json: is damaged", lambda: rewrite(lambda d: d.update(step=5)))
+    damaged("an index that names a file outside", "names a file '../../text.txt'", lambda: rewrite(lambda d: d["files"][0].update(name="../../text.txt")))
+    damaged("a folder without index", "checkpoint.json", lambda: os.remove(bench.path("kept", index)))
+    damaged("one that was not completed", "goes on", lambda: os.rename(bench.path("kept", "step-000000000006"), bench.path("kept", "step-000000000006.tmp12")))
+    tap.ok(not glob.glob(bench.path("kept", "*.tmp*")), "and what was not completed is removed")
+
+    def refused(what, sentence, *more, model="tiny", ranks=2, flags=("--pp", 2), status=2):
+        found, err = bench.train((model, ranks, flags), *more)
+        tap.ok(found == status and sentence in err, f"{what} is refused in a sentence", f"{found} {err}")
+
+    bench.clear("kept")
+    shutil.copytree(bench.path("good"), bench.path("kept"))
+    good = ("--resume", bench.path("good"))
+    refused("a finished training", "has 6 steps already, --steps 6: more were expected", *good)
+    refused("a checkpoint of another model", "is of another model than", *good, "--steps", 9, model="untied")
+    refused("another batch", "its batch_size is 8, here it is 16", *good, "--steps", 9, "--batch-size", 16)
+    refused("another order of the data", "its seed is 1, here it is 2", *good, "--steps", 9, "--seed", 2)
+    text.write(bench.path("other.txt"), 5000)
+    refused("other data", "was trained on other data", *good, "--steps", 9, "--data", bench.path("other.txt"))
+    refused("two beginnings", "--resume and --init are two beginnings", *good, "--steps", 9, "--init", bench.path("good", "model"))
+    refused("no checkpoint", "there is no checkpoint of ranvier train in it", "--resume", bench.path("nowhere"), "--steps", 9)
+    refused("a log of another training", "has not the rows of the 6 steps", *good, "--steps", 9, "--log", bench.path("text.txt"))
+    refused("a folder with checkpoints of another training", "--resume", "--checkpoint", bench.path("good"), "--checkpoint-every", 2)
+    refused("checkpoints without a folder", "--checkpoint-every needs --checkpoint", "--checkpoint-every", 2)
+    refused("an interval that is none", "'soon' is neither a number of steps nor a time", "--checkpoint-every", "soon", "--checkpoint", bench.path("x"))
+    refused("a file where a folder should be", "is a file; with --checkpoint-every a folder is expected", "--checkpoint", bench.path("text.txt"), "--checkpoint-every", 2)
+    for step in bench.steps("kept"):
+        flip(bench.path("kept", f"step-{step:012d}", "rank-00000.safetensors"), 3000)
+    refused("a folder without a whole one", "no checkpoint in it is whole", "--resume", bench.path("kept"), "--steps", 9)
+    status, err = bench.train(plan, "--resume", bench.path("good", "step-000000000004"), "--log", bench.path("one.csv"))
+    tap.ok(status == 0 and "goes on behind step 4 of 6" in err and [row[0] for row in csv.reader(open(bench.path("one.csv")))][1:] == ["5", "6"],
+           "one of several may be named; a new log begins where the training does", err)
+    bench.clear("good", "kept", "one.csv")
+
+
+def start(bench, plan, *more):
+    """A training that goes on while we look: its process, in a group of its own."""
+    model, ranks, flags = plan
+    command = [os.path.join(ranvier.BIN, "ranvier"), *map(str, bench.arguments(model, flags, *more))]
+    if ranks > 1:
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", ASAN_OPTIONS="detect_leaks=0")
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
+
+
+def ranks_of(group):
+    """The process numbers of the ranks of a training that runs in a session."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(path) as file:
+                name, rest = file.read().rsplit(")", 1)
+        except OSError:
+            continue
+        if "(ranvier-train" in name and int(rest.split()[3]) == group:
+            found.append(int(name.split()[0]))
+    return found
+
+
+def wait_for(holds, seconds=120):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not holds():
+        time.sleep(0.01)
+    return holds()
+
+
+def check_signals(tap, bench):
+    """A wish to stop keeps one more checkpoint; the run goes on from it."""
+    long = ("--steps", 100000, "--warmup", 3)
+    for plan, number in ((("tiny", 1, ()), signal.SIGTERM), (("tiny", 2, ("--pp", 2)), signal.SIGUSR1)):
+        bench.clear("kept", "kept.csv")
+        keep = ("--checkpoint", bench.path("kept"), "--checkpoint-every", "1h", "--log", bench.path("kept.csv"))
+        running = start(bench, plan, *keep, *long)
+        begun = wait_for(lambda: os.path.exists(bench.path("kept.csv")) and len(open(bench.path("kept.csv")).readlines()) > 3)
+        for rank in ranks_of(running.pid):
+            os.kill(rank, number)
+        _, err = running.communicate(timeout=120)
+        steps = bench.steps("kept")
+        logged = len(rows(bench.path("kept.csv")))
+        tap.ok(begun and running.returncode == 75 and len(steps) == 1 and steps[0] == logged and f"stopped behind step {logged} of 100000" in err,
+               f"{named(plan)}, {signal.Signals(number).name}: keeps the step that it is at, and ends with status 75",
+               f"{running.returncode} {steps} {logged} {err}")
+    bench.clear("kept", "kept.csv")
+    running = start(bench, ("tiny", 1, ()), "--log", bench.path("kept.csv"), *long)
+    wait_for(lambda: os.path.exists(bench.path("kept.csv")) and len(open(bench.path("kept.csv")).readlines()) > 3)
+    running.terminate()
+    running.communicate(timeout=120)
+    tap.ok(running.returncode == -signal.SIGTERM and len(rows(bench.path("kept.csv"))) > 2, "without checkpoints a run ends at once; its log stays")
+
+
+def check_times(tap, bench):
+    """By the clock: a second goes by between two checkpoints."""
+    bench.clear("kept", "kept.csv")
+    plan = ("tiny", 2, ("--dp", 2))
+    running = start(bench, plan, "--checkpoint", bench.path("kept"), "--checkpoint-every", "1s", "--checkpoints-kept", 2, "--steps", 1000000, "--warmup", 3)
+    seen = set()
+    enough = wait_for(lambda: seen.update(bench.steps("kept")) or len(seen) >= 3)
+    left = bench.steps("kept")
+    for rank in ranks_of(running.pid):
+        os.kill(rank, signal.SIGKILL)
+    running.communicate(timeout=120)
+    tap.ok(enough and len(left) <= 3, "checkpoints by the clock come one after another, and old ones go", f"{seen} {left}")
+
+
+def check_kills(tap, bench, seeds):
+    """Killed at a moment by chance, checkpoints being written included: the training ends as if it had not been."""
+    plan = ("tiny", 2, ("--pp", 2))
+    steps = ("--steps", 40, "--warmup", 3)
+    bench.clear("whole.csv")
+    began = time.monotonic()
+    bench.train(plan, *steps, "--log", bench.path("whole.csv"))
+    took = time.monotonic() - began
+    keep = ("--checkpoint", bench.path("kept"), "--checkpoint-every", 2, "--log", bench.path("kept.csv"))
+    for seed in seeds:
+        chance = random.Random(seed)
+        bench.clear("kept", "kept.csv")
+        running = start(bench, plan, *keep, *steps)
+        time.sleep(chance.uniform(0, 1.5 * took))
+        there = ranks_of(running.pid)
+        if there:
+            os.kill(chance.choice(there), signal.SIGKILL)
+        try:
+            running.communicate(timeout=30)
+            hangs = False
+        except subprocess.TimeoutExpired:
+            hangs = True
+            os.killpg(running.pid, signal.SIGKILL)
+        last = max(bench.steps("kept"), default=0)
+        logged = len(rows(bench.path("kept.csv"))) if os.path.exists(bench.path("kept.csv")) else 0
+        status, err = bench.train(plan, *keep, *steps, *(("--resume", bench.path("kept")) if last else ())) if last < 40 else (0, "")
+        tap.ok(not hangs and status == 0 and rows(bench.path("kept.csv")) == rows(bench.path("whole.csv")),
+               f"seed {seed}: killed behind step {logged}, gone on with behind step {last}, the same losses", f"{hangs} {status} {err}")
+
+
+def main():
+    tap = ranvier.Tap()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(folder)
+        for plan in ranvier.some(PLANS + HALF):
+            check_bits(tap, bench, plan)
+        pairs = [(a, b) for a in PLANS for b in PLANS if a[0] == b[0] and a != b]
+        random.Random(7).shuffle(pairs)
+        check_shapes(tap, bench, pairs[:12] if not os.environ.get("RANVIER_TESTS") == "all" else pairs[:100])
+        check_damage(tap, bench)
+        check_signals(tap, bench)
+        check_times(tap, bench)
+        check_kills(tap, bench, range(4))
+    tap.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -234,14 +234,16 @@ def start(bench, plan, *more):
 def ranks_of(group):
     """The process numbers of the ranks of a training that runs in a session."""
     found = []
-    for path in glob.glob("/proc/[0-9]*/stat"):
+    for path in glob.glob("/proc/[0-9]*"):
         try:
-            with open(path) as file:
-                name, rest = file.read().rsplit(")", 1)
+            with open(path + "/cmdline", "rb") as file:
+                program = file.read().split(b"\0")[0]
+            with open(path + "/stat") as file:
+                session = int(file.read().rsplit(")", 1)[1].split()[3])
         except OSError:
             continue
-        if "(ranvier-train" in name and int(rest.split()[3]) == group:
-            found.append(int(name.split()[0]))
+        if program.endswith(b"ranvier-train") and session == group:
+            found.append(int(os.path.basename(path)))
     return found
 
 

@@ -113,7 +113,7 @@ def constant_model(byte):
 
 
 def main():
-    print("1..19")
+    print("1..21")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.safetensors")
         for seed, prompt in ((1, b"it was "), (2, b"a prompt that is longer than the window of the model")):

@@ -202,6 +202,11 @@ evidence: all
 # The validation losses of a GPT-2, a Llama and a mixture of experts on one text (an hour): make bench-learning TEXT=FILE
 bench-learning: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/learning.py $(if $(TEXT),--data $(TEXT)) $(LEARNING_FLAGS)
+# What checkpoints cost GPT-2 124M (six minutes): make bench-checkpoints RUNS=5; and trainings that are disturbed, by the hundred.
+bench-checkpoints: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/checkpoints.py $(RUNS)
+bench-faults: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/faults.py $(RUNS) $(SEED)
 bench-polling: all $(BUILD)/tests/polling
 	tests/bench/polling.sh $(BUILD)/tests/polling
 bench-offload: $(BUILD)/tests/offload
@@ -278,4 +283,4 @@ include docs/packaging/packaging.mk
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all deps demo test test-all test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean
+.PHONY: fit-published profiles all deps demo test test-all test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-checkpoints bench-faults bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean

@@ -5,6 +5,7 @@
 #include "runtime/base/version.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -173,8 +174,19 @@ static int end_of_print(void)
         return STATUS_FAILED;
 }
 
+/* Standard input, output and error that are closed would be taken by the files that are opened next. What is
+ * written to these fails, as to closed ones. */
+static void fill_closed(void)
+{
+        for (int descriptor = 0; descriptor <= 2; descriptor++)
+                if (fcntl(descriptor, F_GETFD) == -1 &&
+                    open("/dev/null", descriptor == 0 ? O_WRONLY : O_RDONLY) != descriptor)
+                        exit(STATUS_FAILED);
+}
+
 int main(int argc, char **argv)
 {
+        fill_closed();
         if (argc < 2 || strcmp(argv[1], "--help") == 0 || (strcmp(argv[1], "help") == 0 && argc == 2)) {
                 print_help();
                 return end_of_print();

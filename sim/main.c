@@ -8,10 +8,24 @@
 #include "sim/evidence/price.h"
 #include "sim/evidence/validate.h"
 
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
+
+/* SimGrid, and who has no memory left, abort. */
+static void say_aborted(int number)
+{
+        static const char sentence[] =
+                "ranvier: ended without a result: no memory was left, or SimGrid failed as it says above\n";
+        (void)number;
+        if (write(STDERR_FILENO, sentence, sizeof sentence - 1) < 0)
+                _exit(1);
+        _exit(1);
+}
 
 int main(int argc, char **argv)
 {
+        signal(SIGABRT, say_aborted);
         static char names[][sizeof "ranvier frameworks"] = {
                 "ranvier simulate", "ranvier sweep", "ranvier validate", "ranvier frameworks",
                 "ranvier machines", "ranvier price", "ranvier plan"};

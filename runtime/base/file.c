@@ -136,6 +136,22 @@ char *file_nearest(char text[FILE_NEAREST], const char *tree_folder, const char 
         return text;
 }
 
+/* The mark that some editors and spreadsheets begin UTF-8 with. */
+static void file_skip_mark(FILE *stream)
+{
+        static const int mark[] = {0xef, 0xbb, 0xbf};
+        for (size_t i = 0; i < sizeof mark / sizeof *mark; i++) {
+                const int found = getc(stream);
+                if (found == mark[i])
+                        continue;
+                if (i == 0) /* a pipe gives one back */
+                        ungetc(found, stream);
+                else
+                        rewind(stream);
+                return;
+        }
+}
+
 json_t *file_read_json(const char *path, struct rv_error_info *err)
 {
         struct stat info;
@@ -148,6 +164,7 @@ json_t *file_read_json(const char *path, struct rv_error_info *err)
                 rv_fail(err, RV_EINPUT, "%s: cannot be read: %s", path, strerror(errno));
                 return NULL;
         }
+        file_skip_mark(stream);
         json_error_t wrong;
         json_t *object = json_loadf(stream, JSON_REJECT_DUPLICATES, &wrong);
         bool at_end = feof(stream) != 0;
@@ -182,7 +199,8 @@ int file_next_line(struct file_lines *lines, struct rv_error_info *err)
         enum { MAX_BYTES = 1 << 20 };
         int character = 0, rc = RV_OK;
         lines->length = 0;
-        lines->number++;
+        if (lines->number++ == 0)
+                file_skip_mark(lines->stream);
         errno = 0;
         while (character != '\n' && (character = getc_unlocked(lines->stream)) != EOF) {
                 if (lines->length + 1 >= lines->capacity && (rc = grow_line(lines, err)) != RV_OK)
@@ -334,7 +352,14 @@ int file_writer_open(struct file_writer *writer, const char *path, struct rv_err
                                sizeof writer->final - 1);
         if (file_check_writable(path, err) != RV_OK)
                 return RV_EINPUT;
+        /* What a link names is replaced, and the link stays. */
+        char linked[PATH_MAX];
+        if (realpath(path, linked) && strlen(linked) < sizeof writer->final)
+                snprintf(writer->final, sizeof writer->final, "%s", linked);
         int descriptor = written_in_place(path) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(writer);
+        struct stat before;
+        if (descriptor >= 0 && writer->temporary[0] && stat(writer->final, &before) == 0)
+                fchmod(descriptor, before.st_mode & 0777); /* as the file was that it replaces */
         writer->stream = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
         if (writer->stream)
                 return RV_OK;

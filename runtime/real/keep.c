@@ -237,6 +237,7 @@ static void finish_parts(struct keeper *k)
                 return;
         pthread_join(k->thread, NULL);
         k->done.writing_seconds += k->thread_seconds;
+        k->done.each[k->done.begun - 1].writing_seconds = k->thread_seconds;
         k->done.bytes = k->mine.file.bytes;
         k->writing = false;
         net->ops->gather(net, &k->mine, sizeof k->mine, k->parts);
@@ -305,6 +306,24 @@ static int begin_folder(struct keeper *k, int64_t step)
         return rc;
 }
 
+static void add_begun(struct keeper *k, int64_t step)
+{
+        struct keeper_one *longer = realloc(k->done.each, ((size_t)k->done.begun + 1) * sizeof *k->done.each);
+        if (!longer)
+                abort();
+        k->done.each = longer;
+        k->done.each[k->done.begun++] = (struct keeper_one){.step = step};
+}
+
+/* Training has waited since, for the one that was begun last. */
+static void add_exposed(struct keeper *k, double since)
+{
+        const double seconds = device_seconds() - since;
+        k->done.exposed_seconds += seconds;
+        if (k->done.begun)
+                k->done.each[k->done.begun - 1].exposed_seconds += seconds;
+}
+
 /* Behind `step` steps. */
 static void save(struct keeper *k, int64_t step, const struct history *history)
 {
@@ -315,6 +334,7 @@ static void save(struct keeper *k, int64_t step, const struct history *history)
         k->step = step;
         if (begin_folder(k, step) != RV_OK)
                 return;
+        add_begun(k, step);
         for (int kind = 0; kind < STATE_KINDS; kind++) {
                 float *to = k->copy + kind * k->elements;
                 for (int i = 0; i < k->piece_count; i++) {
@@ -335,7 +355,7 @@ static void save(struct keeper *k, int64_t step, const struct history *history)
                 fprintf(stderr, "ranvier train: rank %d: no thread could be started\n", t->net->rank);
                 abort();
         }
-        k->done.exposed_seconds += device_seconds() - began;
+        add_exposed(k, began);
 }
 
 void keeper_before_step(struct keeper *k)
@@ -355,7 +375,7 @@ void keeper_after_step(struct keeper *k, int64_t step, const struct trainer_resu
         if (k->writing && result->written == k->trainer->net->ranks) {
                 join_completion(k);
                 finish_parts(k);
-                k->done.exposed_seconds += device_seconds() - began;
+                add_exposed(k, began);
         }
         if (due || result->stops > 0 || step + 1 == s->optim.steps) {
                 save(k, step + 1, history);
@@ -370,7 +390,7 @@ struct keeper_done keeper_finish(struct keeper *k)
         join_completion(k);
         k->trainer->net->ops->broadcast(k->trainer->net, &k->done.checkpoints, sizeof k->done.checkpoints, 0);
         k->trainer->net->ops->broadcast(k->trainer->net, &k->done.step, sizeof k->done.step, 0);
-        k->done.exposed_seconds += device_seconds() - began;
+        add_exposed(k, began);
         return k->done;
 }
 
@@ -441,5 +461,6 @@ void keeper_close(struct keeper *k)
         free(k->pieces);
         free(k->copy);
         free(k->parts);
+        free(k->done.each);
         free(k);
 }

@@ -28,14 +28,23 @@ void keeper_before_step(struct keeper *);
 void keeper_after_step(struct keeper *, int64_t step, const struct trainer_result *result,
                        const struct history *history);
 
+/* One of them, on this rank. */
+struct keeper_one {
+        int64_t step; /* so many steps are in it */
+        /* In which training waited for it: for the copy to memory, or for the one before it on a slow disk;
+         * and that the thread took, beside training. */
+        double exposed_seconds, writing_seconds;
+};
+
 /* What was done so far, on this rank. */
 struct keeper_done {
         int checkpoints; /* that are complete, of the last of which `step` steps are in */
         int64_t step;
-        int failed;             /* that are not, for a disk */
-        int64_t bytes;          /* of this rank's part of one */
-        double exposed_seconds; /* in which training waited: for copies to memory, or for a slow disk */
-        double writing_seconds; /* that the thread took, beside training */
+        int failed;              /* that are not, for a disk */
+        int64_t bytes;           /* of this rank's part of one */
+        struct keeper_one *each; /* [begun]: all that were begun; the keeper's */
+        int begun;
+        double exposed_seconds, writing_seconds; /* their sums */
 };
 
 /* Waits until the last checkpoint is complete, and tells what was done. Collective. */

@@ -417,9 +417,14 @@ static json_t *loads_json(const struct run *run, const struct rank_memory *memor
 /* Of rank 0. */
 static json_t *kept_json(const struct keeper_done *kept)
 {
-        return json_pack("{s:i, s:i, s:I, s:f, s:f}", "complete", kept->checkpoints, "failed", kept->failed,
-                         "bytes_of_rank_0", (json_int_t)kept->bytes, "exposed_seconds", kept->exposed_seconds,
-                         "writing_seconds", kept->writing_seconds);
+        json_t *each = json_array();
+        for (int i = 0; i < kept->begun; i++)
+                json_array_append_new(each,
+                                      json_pack("{s:I, s:f, s:f}", "step", (json_int_t)kept->each[i].step,
+                                                "exposed_seconds", kept->each[i].exposed_seconds,
+                                                "writing_seconds", kept->each[i].writing_seconds));
+        return json_pack("{s:i, s:i, s:I, s:o}", "complete", kept->checkpoints, "failed", kept->failed,
+                         "bytes_of_rank_0", (json_int_t)kept->bytes, "each", each);
 }
 
 static json_t *extra_members(const struct run *run, const struct results *results)

@@ -152,8 +152,20 @@ static void end_batch(struct sim_rank *rank)
                         sg_actor_resume(rank->lanes[i]->actor);
 }
 
+/* By the work that there is most of. */
+static void show_progress(struct sim_world *world)
+{
+        enum { SELDOM = 4096 };
+        const double all = (double)world->ranks * world->batches * world->plan.micro_batches *
+                           world->plan.virtual_stages;
+        if (++world->backwards % SELDOM == 0)
+                progress_show(&world->progress, fmin(1, (double)world->backwards / all), "simulating");
+}
+
 static void complete(struct sim_rank *rank, const struct op *done)
 {
+        if (rank->world->shows && done->kind == OP_BACKWARD)
+                show_progress(rank->world);
         engine_complete(&rank->engine, done);
         if (engine_done(&rank->engine))
                 end_batch(rank);
@@ -439,9 +451,12 @@ int sim_world_run(struct sim_world *world, struct rv_error_info *err)
 {
         flow_listen((struct flow_listener){flow_over, alarm_rings, world});
         world->alarm = INFINITY;
+        progress_begin(&world->progress);
         for (int i = 0; i < world->ranks; i++)
                 note(world, world->rank[i].start_seconds, &world->rank[i], 0);
         simgrid_run();
+        if (world->shows)
+                progress_end(&world->progress, NULL);
         for (int i = 0; i < world->ranks; i++)
                 if (!finished(&world->rank[i]))
                         return rv_fail(err, RV_EPLAN,

@@ -18,6 +18,7 @@
 #include "runtime/plan/options.h"
 #include "runtime/engine/phases.h"
 #include "runtime/base/agenda.h"
+#include "runtime/base/progress.h"
 #include "sim/world/network.h"
 
 struct sim_rank;
@@ -137,6 +138,10 @@ struct sim_world {
         int64_t operations;
         /* By lane: how many ranks wait in a collective over all ranks. */
         int at_gate[LANES];
+        /* Set by the caller: progress is shown, by the backwards that are done. */
+        bool shows;
+        struct progress progress;
+        int64_t backwards;
 };
 
 /* Builds ranks, engines and lanes; network_open must have been called. `places` are indexed by rank of the

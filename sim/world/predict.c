@@ -133,6 +133,7 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
                 return rc;
         for (int i = 0; start_seconds && i < ranks; i++)
                 p->world.rank[i].start_seconds = start_seconds[i];
+        p->world.shows = p->shows;
         rc = sim_world_run(&p->world, err);
         priced_free(&priced);
         return rc ? rc : collect(p, err);

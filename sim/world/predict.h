@@ -20,6 +20,8 @@ struct prediction {
         const struct machine *machine;
         /* For a replay there are no prices, and the platform has no network. */
         struct costs costs;
+        /* Set by the caller behind predict_open: a long simulation shows how far it is. */
+        bool shows;
         /* [ranks]: the memory that each rank allocates. */
         struct memory_bytes *rank_bytes;
         /* Where ranks run, by rank; of a folded plan perhaps those of the first replica only. */

@@ -333,6 +333,7 @@ static int run(struct simulation *s, struct rv_error_info *err)
 {
         if (s->settings->replay)
                 return run_replay(s, err);
+        s->prediction.shows = true;
         return predict_run(&s->prediction, NULL, NULL, s->settings->batches, s->settings->plan.trace, err);
 }
 

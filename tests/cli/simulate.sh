@@ -29,7 +29,7 @@ if not eval(sys.argv[2]):
 END
 }
 
-echo 1..131
+echo 1..133
 
 # ---- closed forms: p stages, m micro-batches ----
 for schedule in gpipe 1f1b axonn; do
@@ -506,6 +506,17 @@ refused "a profile in which nothing takes time is refused" 2 'prices every kerne
 said=$("$ranvier" "${small[@]}" "${datasheet[@]}" 2>&1 >/dev/full)
 [ $? -eq 1 ] && [ "$said" = "ranvier simulate: standard output could not be written: No space left on device" ]
 result "a prediction that cannot be printed is a failure"
+"$ranvier" "${small[@]}" "${datasheet[@]}" <&- >&- 2>&-
+[ $? -eq 1 ]
+result "so is one to a closed output, whose number no other file takes"
+if [[ $RANVIER_BIN == */san/bin ]]; then # whose shadow of memory needs more
+        true
+else
+        (ulimit -v 60000; "$ranvier" simulate gpt-100b --gpus 384 --pp 48 --dp 8 --batch-size 1536 --micro-batch-size 1 --precision mixed --offload \
+                --recompute full --profile v100-datasheet --platform summit --fold off >"$folder/out" 2>&1)
+        [ $? -eq 1 ] && tail -n 1 "$folder/out" | grep -q "^ranvier: ended without a result"
+fi
+result "no memory is a sentence, and a status"
 refused "a report that cannot be written is known before the work" 2 'cannot be written' \
         "$ranvier" "${small[@]}" "${datasheet[@]}" --report "$folder/missing/report.json"
 refused "one output that cannot be written keeps the other from being written" 2 'cannot be written' \

@@ -2214,6 +2214,47 @@ static void a_file_appears_only_when_it_is_complete(void **state)
         scratch_close(&scratch);
 }
 
+static void a_link_stays_one_and_a_mode_stays(void **state)
+{
+        (void)state;
+        struct scratch scratch;
+        struct file_writer writer;
+        struct rv_error_info err = {0};
+        struct stat info;
+        char target[600];
+        scratch_open(&scratch);
+        snprintf(target, sizeof target, "%s", scratch_write(&scratch, "target.json", "old", 3));
+        assert_int_equal(chmod(target, 0640), 0);
+        const char *link = scratch_path(&scratch, "link.json");
+        assert_int_equal(symlink(target, link), 0);
+        assert_int_equal(file_writer_open(&writer, link, &err), RV_OK);
+        fputs("newer", writer.stream);
+        assert_int_equal(file_writer_commit(&writer, &err), RV_OK);
+        assert_true(lstat(link, &info) == 0 && S_ISLNK(info.st_mode));
+        assert_true(stat(target, &info) == 0 && info.st_size == 5 && (info.st_mode & 0777) == 0640);
+        scratch_close(&scratch);
+}
+
+static void a_byte_order_mark_is_passed_over(void **state)
+{
+        (void)state;
+        struct scratch scratch;
+        struct rv_error_info err = {0};
+        scratch_open(&scratch);
+        static const char marked[] = "\xef\xbb\xbf{\"a\": 1}", half[] = "\xef\xbb{\"a\": 1}";
+        json_t *json = file_read_json(scratch_write(&scratch, "a.json", marked, sizeof marked - 1), &err);
+        assert_int_equal(json_integer_value(json_object_get(json, "a")), 1);
+        json_decref(json);
+        assert_null(file_read_json(scratch_write(&scratch, "a.json", half, sizeof half - 1), &err));
+        scratch_write(&scratch, "a.csv", "\xef\xbb\xbfgpus,tp\n", 11);
+        struct file_lines lines = {.path = scratch.path, .stream = fopen(scratch.path, "rb")};
+        assert_int_equal(file_next_line(&lines, &err), 1);
+        assert_string_equal(lines.line, "gpus,tp");
+        fclose(lines.stream);
+        free(lines.line);
+        scratch_close(&scratch);
+}
+
 static void a_full_disk_is_reported_and_leaves_nothing(void **state)
 {
         (void)state;
@@ -2374,6 +2415,8 @@ int main(void)
                 cmocka_unit_test(a_file_appears_only_when_it_is_complete),
                 cmocka_unit_test(a_temporary_is_never_a_file_that_was_there),
                 cmocka_unit_test(a_temporary_file_lies_in_the_folder_that_TMPDIR_names),
+                cmocka_unit_test(a_link_stays_one_and_a_mode_stays),
+                cmocka_unit_test(a_byte_order_mark_is_passed_over),
                 cmocka_unit_test(a_full_disk_is_reported_and_leaves_nothing),
                 cmocka_unit_test(places_that_cannot_be_written_are_told_before_the_work),
                 cmocka_unit_test(an_output_that_would_replace_an_input_or_another_output_is_refused),

@@ -264,14 +264,14 @@ json_t *state_read_index(const char *folder, struct rv_error_info *err)
         int rc = RV_OK;
         if (!kind || strcmp(kind, "checkpoint") != 0 || !json_is_array(files) || json_array_size(files) == 0)
                 rc = rv_fail(err, RV_EINPUT, "%s: is not the index of a checkpoint of ranvier train", path);
-        else if (!own || !checksum_of(index, checksum) || strcmp(own, checksum) != 0)
-                rc = rv_fail(err, RV_EINPUT, "%s: is damaged: its checksum is another", path);
         size_t i;
         json_array_foreach((json_t *)(uintptr_t)files, i, file)
         {
                 if (rc == RV_OK)
                         rc = check_file(folder, file, err);
         }
+        if (rc == RV_OK && (!own || !checksum_of(index, checksum) || strcmp(own, checksum) != 0))
+                rc = rv_fail(err, RV_EINPUT, "%s: is damaged: its checksum is another", path);
         if (rc == RV_OK)
                 return index;
         json_decref(index);

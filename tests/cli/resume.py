@@ -207,11 +207,11 @@ def check_damage(tap, bench):
     refused("other data", "was trained on other data", *good, "--steps", 9, "--data", bench.path("other.txt"))
     refused("two beginnings", "--resume and --init are two beginnings", *good, "--steps", 9, "--init", bench.path("good", "model"))
     refused("no checkpoint", "there is no checkpoint of ranvier train in it", "--resume", bench.path("nowhere"), "--steps", 9)
-    refused("a log of another training", "has not the rows of the 6 steps", *good, "--steps", 9, "--log", bench.path("text.txt"))
+    refused("a log of another training", "has not the rows of the 6 steps", *good, "--steps", 9, "--log", bench.path("other.txt"))
     refused("a folder with checkpoints of another training", "--resume", "--checkpoint", bench.path("good"), "--checkpoint-every", 2)
     refused("checkpoints without a folder", "--checkpoint-every needs --checkpoint", "--checkpoint-every", 2)
     refused("an interval that is none", "'soon' is neither a number of steps nor a time", "--checkpoint-every", "soon", "--checkpoint", bench.path("x"))
-    refused("a file where a folder should be", "is a file; with --checkpoint-every a folder is expected", "--checkpoint", bench.path("text.txt"), "--checkpoint-every", 2)
+    refused("a file where a folder should be", "is a file; with --checkpoint-every a folder is expected", "--checkpoint", bench.path("moe.json"), "--checkpoint-every", 2)
     for step in bench.steps("kept"):
         flip(bench.path("kept", f"step-{step:012d}", "rank-00000.safetensors"), 3000)
     refused("a folder without a whole one", "no checkpoint in it is whole", "--resume", bench.path("kept"), "--steps", 9)

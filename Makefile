@@ -68,7 +68,7 @@ lib      = $(patsubst %,$(BUILD)/lib%.a,$(1))
 include runtime/device/cpu/variants.mk
 include runtime/device/cuda/cuda.mk
 
-PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot ranvier-doctor
+PROGRAMS := ranvier ranvier-train ranvier-sample ranvier-sim ranvier-calibrate ranvier-plot ranvier-doctor ranvier-reshard
 BINARIES := $(PROGRAMS:%=$(BUILD)/bin/%)
 
 all: $(BINARIES) $(PLUGINS)
@@ -113,6 +113,8 @@ $(BUILD)/bin/ranvier-calibrate: $(call obj,calibrate/measure.c) \
 	$(LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(GSL_LIBS) -ljansson -lz -lm
 $(BUILD)/bin/ranvier-plot: $(call obj,plots/main.c) $(call lib,plot kineto engine core models base)
 	$(LINK) -ljansson -lz -lm
+$(BUILD)/bin/ranvier-reshard: $(call obj,runtime/reshard/reshard.c $(wildcard runtime/checkpoint/*.c)) $(call lib,models base)
+	$(LINK) -ljansson -lm
 $(BUILD)/bin/ranvier-doctor: $(call obj,$(wildcard runtime/doctor/*.c)) $(call lib,models base)
 	$(LINK) -ljansson -ldl -lm
 -include $(shell find $(BUILD) -path '$(BUILD)/obj*' -name '*.d' 2>/dev/null)

@@ -29,6 +29,7 @@ static const struct command commands[] = {
         {"plot", "ranvier-plot", "plot", "figures from reports and traces"},
         {"report", "ranvier-plot", "report", "one page of HTML from reports, tables and traces"},
         {"sample", "ranvier-sample", NULL, "text from a trained model"},
+        {"reshard", "ranvier-reshard", NULL, "a checkpoint of a training as a model, or in other parts"},
         {"plan", "ranvier-sim", "plan", "the best plan for a model on a machine, and what it takes"},
         {"sweep", "ranvier-sim", "sweep",
          "the best plans for several numbers of GPUs, with and without offloading"},

@@ -30,6 +30,7 @@ BEGIN {
         may["runtime/net/nccl"] = "models runtime/base runtime/net runtime/device/cuda"
         may["runtime/data"] = "models runtime/base runtime/data"
         may["runtime/checkpoint"] = "models runtime/base runtime/checkpoint"
+        may["runtime/reshard"] = "models runtime/base runtime/checkpoint runtime/reshard"
         may["runtime/nn"] = "models runtime/base runtime/device runtime/data runtime/nn"
         may["runtime/optim"] = "models runtime/base runtime/device runtime/nn runtime/optim"
         may["runtime/real"] = "models runtime/base runtime/sched runtime/plan runtime/launch runtime/engine runtime/report runtime/device runtime/net runtime/data" \

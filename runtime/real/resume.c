@@ -1,6 +1,6 @@
 #include "runtime/real/resume.h"
 
-#include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/newest.h"
 #include "runtime/checkpoint/state.h"
 #include "runtime/real/train_options.h"
 #include "runtime/report/report.h"
@@ -8,7 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Text of rank 0 on every rank, the caller's to free; NULL: rank 0's is. */
 static char *share_text(struct net *net, const char *text)
@@ -34,60 +33,16 @@ static int verify(struct net *net, const char *folder, const json_t *index, stru
         return net_agree(net, rc, err);
 }
 
-/* Rank 0's candidates. */
-struct candidates {
-        int64_t *steps;
-        int count, next;
-        bool single; /* the folder is a checkpoint itself */
-};
-
-static struct candidates find_candidates(const char *folder)
-{
-        char path[FOLDER_FILE];
-        struct stat info;
-        struct candidates found = {0};
-        snprintf(path, sizeof path, "%.900s/%s", folder, STATE_INDEX);
-        found.single = stat(path, &info) == 0;
-        if (found.single)
-                found.count = 1;
-        else
-                found.steps = folder_steps(folder, false, &found.count);
-        return found;
-}
-
-/* On rank 0: the next index that is whole; NULL: there is no other. Names those that are not. */
-static json_t *next_index(struct candidates *candidates, const char *folder, char name[FOLDER_CHECKPOINT],
-                          struct rv_error_info *err)
-{
-        while (candidates->next < candidates->count) {
-                struct rv_error_info why = {.code = RV_OK};
-                if (candidates->single)
-                        snprintf(name, FOLDER_CHECKPOINT, "%.900s", folder);
-                else
-                        folder_name_step(name, folder, candidates->steps[candidates->next]);
-                candidates->next++;
-                json_t *index = state_read_index(name, &why);
-                if (index)
-                        return index;
-                fprintf(stderr, "ranvier train: warning: %s\n", why.sentence);
-        }
-        rv_fail(err, RV_EINPUT,
-                candidates->count ? "--resume %s: no checkpoint in it is whole"
-                                  : "--resume %s: there is no checkpoint of ranvier train in it",
-                folder);
-        return NULL;
-}
-
 /* The newest whole checkpoint, on every rank, and its folder; NULL with a sentence, on every rank. */
 static json_t *choose(struct net *net, const char *folder, char name[FOLDER_CHECKPOINT],
                       struct rv_error_info *err)
 {
-        struct candidates candidates = {0};
+        struct newest newest = {0}; /* rank 0's */
         json_t *chosen = NULL;
         if (net->rank == 0)
-                candidates = find_candidates(folder);
+                newest = newest_begin(folder, "ranvier train");
         while (!chosen) {
-                json_t *own = net->rank == 0 ? next_index(&candidates, folder, name, err) : NULL;
+                json_t *own = net->rank == 0 ? newest_next(&newest, name, err) : NULL;
                 char *text = own ? json_dumps(own, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
                 char *shared = share_text(net, text);
                 free(text);
@@ -107,7 +62,7 @@ static json_t *choose(struct net *net, const char *folder, char name[FOLDER_CHEC
                 json_decref(chosen);
                 chosen = NULL;
         }
-        free(candidates.steps);
+        free(newest.steps);
         return chosen;
 }
 
@@ -241,8 +196,10 @@ int resume(struct trainer *t, int64_t *step, struct history *history, struct rv_
 {
         char name[FOLDER_CHECKPOINT];
         json_t *index = choose(t->net, t->settings->resume, name, err);
-        if (!index)
-                return (int)err->code;
+        if (!index) {
+                const struct rv_error_info why = *err;
+                return rv_fail(err, why.code, "--resume %s", why.sentence);
+        }
         int rc = check_training(t, index, name, err);
         if (rc == RV_OK)
                 rc = take_numbers(t, index, name, step, history, err);

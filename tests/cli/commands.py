@@ -36,7 +36,7 @@ import text
 
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 COMMANDS = ("", "calibrate", "train", "simulate", "compare", "plot", "sample", "sweep", "validate", "price", "frameworks",
-            "machines", "doctor", "plan")  # in the order of use
+            "machines", "doctor", "plan", "reshard")  # in the order of use
 ALONE = ("ranvier validate",)
 CHANGED = [
     # pattern, replacement, reason

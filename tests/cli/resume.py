@@ -221,6 +221,38 @@ def check_damage(tap, bench):
     bench.clear("good", "kept", "one.csv")
 
 
+def check_reshard(tap, bench):
+    """A checkpoint as a model, and in other parts, from which a training goes on as from itself."""
+    plan = ("moe", 4, ("--dp", 4, "--ep", 2, "--zero", 1))
+    bench.clear("kept", "kept.csv", "parts", "one")
+    keep = ("--checkpoint", bench.path("kept"), "--checkpoint-every", EVERY, "--log", bench.path("kept.csv"))
+    bench.train(plan, *keep)
+    whole, rows_of_whole = read(bench.path("kept", "model", "model.safetensors")), rows(bench.path("kept.csv"))
+    status, out, err = ranvier.run(["reshard", bench.path("kept"), bench.path("one"), "--json"])
+    said = json.loads(out) if status == 0 else {}
+    tap.ok(status == 0 and read(bench.path("one", "model.safetensors")) == whole and said["step"] == STEPS
+           and read(bench.path("one", "config.json")) == read(bench.path("kept", "model", "config.json")),
+           "reshard writes the model of the newest checkpoint, byte for byte as train does", err + out)
+    weights = len(whole) - 8 - int.from_bytes(whole[:8], "little")
+    tap.ok(said.get("bytes_read") == said.get("bytes_written") == weights, "and reads no byte twice", said)
+    bench.forget("kept", EVERY)
+    for parts in (1, 3):
+        bench.clear("parts")
+        status, out, err = ranvier.run(["reshard", bench.path("kept"), bench.path("parts"), "--parts", parts])
+        files = sorted(os.listdir(bench.path("parts", f"step-{EVERY:012d}"))) if status == 0 else []
+        shutil.copy(bench.path("kept.csv"), bench.path("parts.csv"))
+        again, said = bench.train(plan, "--resume", bench.path("parts"), "--log", bench.path("parts.csv"), "--checkpoint", bench.path("last.safetensors"))
+        last = read(bench.path("last.safetensors")) if again == 0 else b""
+        tap.ok(len(files) == parts + 1 and f"behind step {EVERY}" in out and rows(bench.path("parts.csv")) == rows_of_whole and last[-weights:] == whole[-weights:],
+               f"in {parts} parts it goes on as it would have, bit for bit", f"{files} {out} {err} {said}")
+    for arguments, sentence in (([bench.path("kept")], "TO is missing"), ([bench.path("nowhere"), bench.path("new")], "there is no checkpoint of ranvier train in it"),
+                                ([bench.path("kept"), bench.path("parts"), "--parts", 2], "has checkpoints of a training"),
+                                ([bench.path("kept"), bench.path("kept")], "is a folder that has"),
+                                ([bench.path("kept"), bench.path("new"), "--parts", 0], "'0' is not a whole number")):
+        status, out, err = ranvier.run(["reshard", *arguments])
+        tap.ok(status == 2 and sentence in err and not os.path.exists(bench.path("new")), f"reshard {' '.join(map(os.path.basename, map(str, arguments)))}: {sentence}", err)
+
+
 def start(bench, plan, *more):
     """A training that goes on while we look: its process, in a group of its own."""
     model, ranks, flags = plan
@@ -332,6 +364,7 @@ def main():
         random.Random(7).shuffle(pairs)
         check_shapes(tap, bench, pairs[:12] if not os.environ.get("RANVIER_TESTS") == "all" else pairs[:100])
         check_damage(tap, bench)
+        check_reshard(tap, bench)
         check_signals(tap, bench)
         check_times(tap, bench)
         check_kills(tap, bench, range(4))

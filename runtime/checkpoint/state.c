@@ -513,7 +513,7 @@ static void add_intervals(struct state *state, const struct entry *entry)
 /* Lists where the elements of a tensor are. */
 static int find_tensor(struct state *state, const char *name, struct rv_error_info *err)
 {
-        struct entry key;
+        struct entry key = {.file = NULL};
         if (strcmp(state->tensor, name) == 0)
                 return RV_OK;
         snprintf(key.name, sizeof key.name, "%s", name);

@@ -8,8 +8,6 @@
 #include "runtime/real/train_options.h"
 #include "runtime/report/report.h"
 
-#include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
@@ -44,6 +42,7 @@ struct keeper {
         int64_t step; /* so many steps are in it */
         char name[FOLDER_CHECKPOINT], temporary[FOLDER_CHECKPOINT];
         json_t *index; /* on rank 0 */
+        json_t *data;  /* what every index says of the data */
         pthread_t thread;
         atomic_bool written; /* the thread is at its end */
         struct part mine;
@@ -210,8 +209,7 @@ static void warn(struct keeper *k, const struct rv_error_info *why)
                         (long long)k->step, why->sentence);
 }
 
-/* Rank 0 ends what it began with the parts of all. Its outcome is told by `finish_parts`, or the next save.
- */
+/* Rank 0 ends what it began with the parts of all. */
 static void join_completion(struct keeper *k)
 {
         if (!k->completing)
@@ -267,15 +265,16 @@ static json_t *losses_json(const double *losses, int64_t count)
         return list;
 }
 
-static json_t *index_json(const struct trainer *t, int64_t step, const struct history *history)
+static json_t *index_json(const struct keeper *k, int64_t step, const struct history *history)
 {
+        const struct trainer *t = k->trainer;
         json_t *index = json_pack(
-                "{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:{s:f, s:i, s:i}, s:I, s:o}", "ranvier",
+                "{s:s, s:s, s:I, s:o, s:o, s:o, s:O, s:{s:f, s:i, s:i}, s:I, s:o}", "ranvier",
                 RANVIER_VERSION, "kind", "checkpoint", "step", (json_int_t)step, "model",
                 gpt_to_json(&t->settings->plan.gpt), "plan", report_plan_json(&t->settings->plan), "training",
-                train_options_json(t->settings), "data", resume_data_json(t), "loss_scale", "scale",
-                t->scaler.scale, "clean_steps", t->scaler.clean_steps, "stuck", t->scaler.stuck,
-                "skipped_steps", (json_int_t)t->optim.skipped, "losses", losses_json(history->losses, step));
+                train_options_json(t->settings), "data", k->data, "loss_scale", "scale", t->scaler.scale,
+                "clean_steps", t->scaler.clean_steps, "stuck", t->scaler.stuck, "skipped_steps",
+                (json_int_t)t->optim.skipped, "losses", losses_json(history->losses, step));
         if (index && isfinite(history->first_validation))
                 json_object_set_new(index, "first_validation", json_real(history->first_validation));
         return index;
@@ -347,7 +346,7 @@ static void save(struct keeper *k, int64_t step, const struct history *history)
         t->device->ops->synchronize(t->device);
         if (t->net->rank == 0) {
                 json_decref(k->index);
-                k->index = index_json(t, step, history);
+                k->index = index_json(k, step, history);
         }
         atomic_store(&k->written, false);
         k->writing = true;
@@ -432,6 +431,7 @@ int keeper_open(struct keeper **opened, struct trainer *t, struct rv_error_info 
         if (!k->parts)
                 abort();
         list_pieces(k);
+        k->data = resume_data_json(t);
         int rc = net_agree(net, net->rank == 0 ? make_folder(k, err) : RV_OK, err);
         if (rc == RV_OK) {
                 struct stat info;
@@ -458,6 +458,7 @@ void keeper_close(struct keeper *k)
         if (k->completing)
                 pthread_join(k->completion, NULL);
         json_decref(k->index);
+        json_decref(k->data);
         free(k->pieces);
         free(k->copy);
         free(k->parts);

@@ -1,11 +1,11 @@
-/* Checkpoints of a training while it goes on. A keeper is one rank's part of it. A
- * folder, which all ranks see, has the checkpoints, each a folder step-000000000100 of files by
- * runtime/checkpoint/state.h: every rank writes what no other writes, which is its share of what it has.
+/* Checkpoints of a training while it goes on. A keeper is one rank's part of it. A folder, which all ranks
+ * see, has the checkpoints, each a folder step-000000000100 of files by runtime/checkpoint/state.h: every
+ * rank writes what no other writes, which is its share of what it has.
  *
- * A checkpoint is of the state behind a step. keeper_save copies this rank's share to memory of its own, and
- * a thread writes that, beside the next batches. When every rank has written, which they tell each other with
- * the sums of a batch, rank 0 writes the index and gives the folder its name: until then it is no checkpoint.
- * If a disk fails, one sentence says so, nothing of that checkpoint stays, and the training goes on.
+ * A checkpoint is of the state behind a step. This rank's share is copied to memory of its own, and a thread
+ * writes that, beside the next batches. When every rank has written, which they tell each other with the sums
+ * of a batch, rank 0 writes the index and gives the folder its name: until then it is no checkpoint. If a
+ * disk fails, one sentence says so, nothing of that checkpoint stays, and the training goes on.
  *
  * What is said to be collective must be called by every rank, in the same order. */
 #ifndef RANVIER_RUNTIME_REAL_KEEP_H
@@ -49,8 +49,10 @@ struct keeper_done {
 
 /* Waits until the last checkpoint is complete, and tells what was done. Collective. */
 struct keeper_done keeper_finish(struct keeper *);
-/* Frees it. NULL is fine. After a failure of the training nothing is waited for: what is half written stays
- * under a name that is no checkpoint's, which the next run in the folder removes. */
+/* Frees it. NULL is fine. After a failure of the training it waits for this rank's threads alone: what other
+ * ranks have not written stays under a name that is no checkpoint's, which the next run in the folder
+ * removes.
+ */
 void keeper_close(struct keeper *);
 
 #endif

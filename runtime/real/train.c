@@ -536,8 +536,10 @@ static void print_losses(const struct run *run, int batches)
                (long long)steps);
         if (validates(run))
                 printf("validation  %.4f before, %.4f after\n", run->first_validation, run->last_validation);
-        if (run->keeper)
-                printf("checkpoints %d kept, of %s a rank; training waited %.3f s for them, %.3f s were "
+        if (run->keeper && run->kept.checkpoints == 0)
+                printf("checkpoints none was kept\n");
+        else if (run->keeper)
+                printf("checkpoints %d kept, of %s a rank; training waited %.3f s for them, and %.3f s were "
                        "written beside it\n",
                        run->kept.checkpoints, number_bytes(bytes, (double)run->kept.bytes),
                        run->kept.exposed_seconds, run->kept.writing_seconds);

@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -310,6 +311,26 @@ def check_signals(tap, bench):
     tap.ok(running.returncode == -signal.SIGTERM and len(rows(bench.path("kept.csv"))) > 2, "without checkpoints a run ends at once; its log stays")
 
 
+def check_full_disk(tap, bench):
+    """A disk of 600,000 bytes, less than a rank would write: the training goes on, and says so."""
+    bench.clear("whole.csv", "kept.csv", "disk")
+    bench.train(("tiny", 1, ()), "--log", bench.path("whole.csv"))
+    os.mkdir(bench.path("disk"))
+    train = map(str, [os.path.join(ranvier.BIN, "ranvier"), *bench.arguments("tiny", (), "--checkpoint", bench.path("disk", "kept"), "--checkpoint-every", EVERY,
+                                                                             "--log", bench.path("kept.csv"))])
+    # The mount is gone with the process.
+    script = f"mount -t tmpfs -o size=600k tmpfs {bench.path('disk')} || exit 99; {shlex.join(train)} >/dev/null; status=$?; ls {bench.path('disk', 'kept')}; exit $status"
+    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True,
+                          env=dict(os.environ, ASAN_OPTIONS="detect_leaks=0", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"))
+    name = "a disk that is full: the training goes on, each checkpoint that was not kept is named, and nothing of it stays"
+    if done.returncode == 99 or "unshare:" in done.stderr:
+        tap.ok(True, name + " # SKIP nothing may be mounted here")
+        return
+    tap.ok(done.returncode == 0 and rows(bench.path("kept.csv")) == rows(bench.path("whole.csv")) and done.stdout.split() == ["model"]
+           and done.stderr.count("was not kept: ") == STEPS / EVERY and "could not be written: No space left on device" in done.stderr, name,
+           f"{done.returncode} {done.stdout} {done.stderr}")
+
+
 def check_times(tap, bench):
     """By the clock: a second goes by between two checkpoints."""
     bench.clear("kept", "kept.csv")
@@ -366,6 +387,7 @@ def main():
         check_damage(tap, bench)
         check_reshard(tap, bench)
         check_signals(tap, bench)
+        check_full_disk(tap, bench)
         check_times(tap, bench)
         check_kills(tap, bench, range(4))
     tap.end()

@@ -27,13 +27,17 @@ struct checkpoint_writer {
 
 /* ---- folders ---- */
 
-static bool is_folder_name(const char *path)
+bool checkpoint_names_file(const char *path)
 {
         static const char suffix[] = ".safetensors";
-        struct stat info;
         const size_t length = strlen(path), tail = strlen(suffix);
-        const bool named = length >= tail && strcmp(path + length - tail, suffix) == 0;
-        return stat(path, &info) == 0 ? S_ISDIR(info.st_mode) : *path && !named;
+        return length >= tail && strcmp(path + length - tail, suffix) == 0;
+}
+
+static bool is_folder_name(const char *path)
+{
+        struct stat info;
+        return stat(path, &info) == 0 ? S_ISDIR(info.st_mode) : *path && !checkpoint_names_file(path);
 }
 
 static void in_folder(char path[IN_FOLDER], const char *folder, const char *name)

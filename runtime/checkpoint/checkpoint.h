@@ -4,7 +4,7 @@
  * blocks are (in, out), all others (out, in). The safetensors' metadata has the config.json too, and how the
  * model was trained; "layout" says that matrices are so, which files from before it have as (out, in).
  * `ranvier train` writes one at its end, and by weight_files.h `ranvier sample` and --init read it. The
- * optimizer's state is not in it, so a training cannot go on from it as if it had not ended. */
+ * optimizer's state is not in it: a training goes on from checkpoints by state.h. */
 #ifndef RANVIER_RUNTIME_CHECKPOINT_CHECKPOINT_H
 #define RANVIER_RUNTIME_CHECKPOINT_CHECKPOINT_H
 
@@ -16,6 +16,9 @@ struct checkpoint_training {
         int64_t step; /* batches so far */
         int seq_len;  /* tokens of a sequence: embeddings of positions from here on are untrained */
 };
+
+/* Returns whether a name ends as that of a safetensors file. */
+bool checkpoint_names_file(const char *path);
 
 /* Checks that a checkpoint could be written at `path` later: a file, as file_check_writable does, if the name
  * ends in .safetensors or is that of something that is no folder; else a folder, which may be there if it is

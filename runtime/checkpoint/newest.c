@@ -30,7 +30,8 @@ json_t *newest_next(struct newest *newest, char name[FOLDER_CHECKPOINT], struct 
                 json_t *index = state_read_index(name, &why);
                 if (index)
                         return index;
-                fprintf(stderr, "%s: warning: %s\n", newest->who, why.sentence);
+                if (newest->who)
+                        fprintf(stderr, "%s: warning: %s\n", newest->who, why.sentence);
         }
         rv_fail(err, RV_EINPUT, "%s: %s", newest->folder,
                 newest->count ? "no checkpoint in it is whole"

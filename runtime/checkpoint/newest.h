@@ -10,7 +10,8 @@
 
 struct newest {
         const char *folder; /* the caller's: of checkpoints, or one itself */
-        const char *who;    /* whose warnings name those that are passed over: "ranvier train" */
+        const char
+                *who; /* whose warnings name those that are passed over, "ranvier train"; or NULL: nobody's */
         int64_t *steps;
         int count, next;
         bool single; /* the folder is a checkpoint itself */

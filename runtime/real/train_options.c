@@ -7,7 +7,7 @@
 #include "runtime/base/parse.h"
 #include "runtime/base/setting.h"
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/checkpoint/folder.h"
+#include "runtime/checkpoint/newest.h"
 #include "runtime/checkpoint/weight_files.h"
 #include "runtime/device/device.h"
 #include "runtime/launch/launch.h"
@@ -294,6 +294,11 @@ static int check_keeping(const struct train_settings *s, struct rv_error_info *e
         if (keeps && !s->checkpoint)
                 return rv_fail(err, RV_EINPUT,
                                "--checkpoint-every needs --checkpoint: the folder of the checkpoints");
+        if (keeps && checkpoint_names_file(s->checkpoint))
+                return rv_fail(err, RV_EINPUT,
+                               "--checkpoint %s: is the name of a file; with --checkpoint-every a folder is "
+                               "expected",
+                               s->checkpoint);
         if (s->resume && s->init)
                 return rv_fail(err, RV_EINPUT, "--resume and --init are two beginnings: one was expected");
         return RV_OK;
@@ -359,9 +364,27 @@ static int check_device(const struct train_settings *s, struct rv_error_info *er
                                       s->plan.dtype == DTYPE_FP32, err);
 }
 
-/* Without MODEL it is the model of the initial weights. */
+/* The model of the checkpoint that the training goes on from. */
+static int resolve_resumed(struct train_settings *s, int ranks, struct rv_error_info *err)
+{
+        char name[FOLDER_CHECKPOINT];
+        struct newest newest = newest_begin(s->resume, NULL);
+        json_t *index = newest_next(&newest, name, err);
+        free(newest.steps);
+        if (!index) {
+                const struct rv_error_info why = *err;
+                return rv_fail(err, why.code, "--resume %s", why.sentence);
+        }
+        const int rc = gpt_from_json(&s->plan.gpt, name, json_object_get(index, "model"), err);
+        json_decref(index);
+        return rc ? rc : options_resolve_gpt(&s->plan, ranks, err);
+}
+
+/* Without MODEL it is the model of the initial weights, or of the checkpoint. */
 static int resolve_plan(struct train_settings *s, int ranks, struct rv_error_info *err)
 {
+        if (!s->plan.model && s->resume && !s->init)
+                return resolve_resumed(s, ranks, err);
         if (s->plan.model || !s->init)
                 return options_resolve(&s->plan, ranks, err);
         struct weight_files *files = weight_files_open(s->init, err);

@@ -70,7 +70,7 @@ class Bench:
 
     def arguments(self, model, flags, *more):
         model = self.path(model + ".json") if model in MODELS else model
-        return ["train", model, "--data", self.path("text.txt"), "--seq-len", 32, "--micro-batch-size", 1, "--batch-size", 8, "--steps", STEPS,
+        return ["train", *([model] if model else []), "--data", self.path("text.txt"), "--seq-len", 32, "--micro-batch-size", 1, "--batch-size", 8, "--steps", STEPS,
                 "--lr", 3e-3, "--threads", 1, *flags, *more]
 
     def train(self, plan, *more):
@@ -219,6 +219,9 @@ def check_damage(tap, bench):
     status, err = bench.train(plan, "--resume", bench.path("good", "step-000000000004"), "--log", bench.path("one.csv"))
     tap.ok(status == 0 and "goes on behind step 4 of 6" in err and [row[0] for row in csv.reader(open(bench.path("one.csv")))][1:] == ["5", "6"],
            "one of several may be named; a new log begins where the training does", err)
+    status, err = bench.train(("", 2, ("--pp", 2)), "--resume", bench.path("good", "step-000000000004"))
+    tap.ok(status == 0 and "goes on behind step 4 of 6" in err, "without MODEL it is the checkpoint's", err)
+    refused("the name of a file", "is the name of a file", "--checkpoint", bench.path("x.safetensors"), "--checkpoint-every", 2)
     bench.clear("good", "kept", "one.csv")
 
 

@@ -207,6 +207,10 @@ def bring(folder):
     status, _, said = ranvier.run(train.split(), folder=folder)
     if status:
         raise SystemExit(said)
+    train = "train gpt2.json --data text.txt --micro-batch-size 1 --batch-size 1 --seq-len 64 --steps 2 --checkpoint run --checkpoint-every 1"
+    status, _, said = ranvier.run(train.split(), folder=folder)
+    if status:
+        raise SystemExit(said)
     train = "train demo --data text.txt --micro-batch-size 4 --batch-size 4 --steps 5 --checkpoint demo.safetensors --trace trace.json"
     status, _, said = ranvier.run(train.split(), folder=folder)
     if status:

@@ -352,12 +352,13 @@ int file_writer_open(struct file_writer *writer, const char *path, struct rv_err
                                sizeof writer->final - 1);
         if (file_check_writable(path, err) != RV_OK)
                 return RV_EINPUT;
-        /* What a link names is replaced, and the link stays. */
+        /* Of a link to a file, what it names is replaced, and the link stays. */
         char linked[PATH_MAX];
-        if (realpath(path, linked) && strlen(linked) < sizeof writer->final)
+        struct stat before;
+        if (lstat(path, &before) == 0 && S_ISLNK(before.st_mode) && !written_in_place(path) &&
+            realpath(path, linked) && strlen(linked) < sizeof writer->final)
                 snprintf(writer->final, sizeof writer->final, "%s", linked);
         int descriptor = written_in_place(path) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(writer);
-        struct stat before;
         if (descriptor >= 0 && writer->temporary[0] && stat(writer->final, &before) == 0)
                 fchmod(descriptor, before.st_mode & 0777); /* as the file was that it replaces */
         writer->stream = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;

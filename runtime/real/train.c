@@ -38,6 +38,7 @@ struct run {
         double first_validation, last_validation;
         struct kernel_times *kernels; /* NULL: not asked for */
         FILE *log;                    /* NULL: none */
+        int log_reason;               /* errno of the first write to it that failed; 0: none */
         struct keeper *keeper;        /* NULL: no checkpoints are kept */
         struct keeper_done kept;
         int64_t begin,
@@ -150,7 +151,8 @@ static void write_log(struct run *run, int64_t step, const struct trainer_result
         if (options_mixed(&run->settings.plan))
                 fprintf(run->log, ",%.0f,%d", run->trainer.train.driver.loss_scale, result->skipped);
         fputc('\n', run->log);
-        fflush(run->log);
+        if (fflush(run->log) != 0 && run->log_reason == 0)
+                run->log_reason = errno;
 }
 
 /* ---- training ---- */
@@ -565,9 +567,11 @@ static void write_results(struct run *run, const struct results *results, struct
 {
         const struct options *o = &run->settings.plan;
         struct rv_error_info report = {0}, trace = {0}, log = {0}, output = {0};
-        if (run->log && fclose(run->log) != 0)
-                rv_fail(&log, RV_ESYSTEM, "--log %s: could not be written: %s", run->settings.log,
-                        strerror(errno));
+        if (run->log && fclose(run->log) != 0 && run->log_reason == 0)
+                run->log_reason = errno;
+        if (run->log && run->log_reason)
+                rv_fail(&log, RV_ESYSTEM, "%s: could not be written: %s", run->settings.log,
+                        strerror(run->log_reason));
         run->log = NULL;
         if (results->batches > 0) {
                 write_report(run, results, &report);

@@ -80,7 +80,7 @@ class Bench:
         return status, err
 
     def steps(self, where):
-        return sorted(int(os.path.basename(path)[5:]) for path in glob.glob(self.path(where, "step-*")) if not path.count(".tmp"))
+        return sorted(int(os.path.basename(path)[5:]) for path in glob.glob(self.path(where, "step-*")) if not os.path.basename(path).count(".tmp"))
 
     def forget(self, where, after):
         """As if the run had been cut off before it kept any more."""

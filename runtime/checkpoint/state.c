@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* O_DIRECT */
 #include "runtime/checkpoint/state.h"
 
 #include "runtime/base/file.h"
@@ -77,9 +78,23 @@ static json_t *runs_json(const struct state_piece *piece)
 struct stream {
         const char *path;
         int descriptor;
+        bool direct; /* past the page cache */
         XXH3_state_t *hash;
         int64_t bytes;
 };
+
+/* What is written past the page cache begins in memory and in the file at multiples of this, and has as many
+ * bytes. */
+enum { BLOCK = 4096 };
+
+/* Copying to the page cache would take the processors from the training for as long as the disk takes. Where
+ * a file system has no other way, it is left at that. */
+static void set_direct(struct stream *stream, bool direct)
+{
+        const int flags = fcntl(stream->descriptor, F_GETFL);
+        const int wanted = direct ? flags | O_DIRECT : flags & ~O_DIRECT;
+        stream->direct = fcntl(stream->descriptor, F_SETFL, wanted) == 0 && direct;
+}
 
 static int put(struct stream *stream, const void *data, int64_t bytes, struct rv_error_info *err)
 {
@@ -90,6 +105,10 @@ static int put(struct stream *stream, const void *data, int64_t bytes, struct rv
                         write(stream->descriptor, from, (size_t)(bytes < AT_ONCE ? bytes : AT_ONCE));
                 if (written < 0 && errno == EINTR)
                         continue;
+                if (written < 0 && errno == EINVAL && stream->direct) {
+                        set_direct(stream, false);
+                        continue;
+                }
                 if (written <= 0)
                         return rv_fail(err, RV_ESYSTEM, "%s: could not be written: %s", stream->path,
                                        written < 0 ? strerror(errno) : "nothing is taken");
@@ -99,6 +118,18 @@ static int put(struct stream *stream, const void *data, int64_t bytes, struct rv
                 stream->bytes += written;
         }
         return RV_OK;
+}
+
+/* Many bytes, from a multiple of BLOCK in the file on. */
+static int put_much(struct stream *stream, const void *data, int64_t bytes, struct rv_error_info *err)
+{
+        const int64_t blocks = (uintptr_t)data % BLOCK ? 0 : bytes / BLOCK * BLOCK;
+        if (blocks > 0)
+                set_direct(stream, true);
+        int rc = put(stream, data, blocks, err);
+        if (stream->direct)
+                set_direct(stream, false);
+        return rc != RV_OK ? rc : put(stream, (const char *)data + blocks, bytes - blocks, err);
 }
 
 static json_t *header_json(const struct state_piece *pieces, int count)
@@ -132,14 +163,16 @@ static json_t *header_json(const struct state_piece *pieces, int count)
 static int put_header(struct stream *stream, const struct state_piece *pieces, int count,
                       struct rv_error_info *err)
 {
-        static const char blanks[8] = "        ";
+        char blanks[BLOCK];
         json_t *header = header_json(pieces, count);
         char *text = json_object_get(header, "__metadata__") ? json_dumps(header, JSON_COMPACT) : NULL;
         json_decref(header);
         if (!text)
                 return rv_fail(err, RV_ESYSTEM, "%s: no memory for the header of %d pieces", stream->path,
                                count);
-        const uint64_t length = strlen(text), padded = (length + 7) / 8 * 8;
+        memset(blanks, ' ', sizeof blanks);
+        const uint64_t length = strlen(text),
+                       padded = (sizeof padded + length + BLOCK - 1) / BLOCK * BLOCK - sizeof padded;
         int rc = put(stream, &padded, sizeof padded, err);
         if (rc == RV_OK)
                 rc = put(stream, text, (int64_t)length, err);
@@ -167,7 +200,7 @@ int state_write_part(const char *path, const struct state_piece *pieces, int cou
         XXH3_64bits_reset(stream.hash);
         int rc = put_header(&stream, pieces, count, err);
         if (rc == RV_OK)
-                rc = put(&stream, elements, STATE_KINDS * all * (int64_t)sizeof *elements, err);
+                rc = put_much(&stream, elements, STATE_KINDS * all * (int64_t)sizeof *elements, err);
         if (rc == RV_OK && fsync(stream.descriptor) != 0)
                 rc = rv_fail(err, RV_ESYSTEM, "%s: could not be written: %s", path, strerror(errno));
         if (close(stream.descriptor) != 0 && rc == RV_OK)

@@ -38,7 +38,8 @@ struct state_file {
 };
 
 /* Writes the file of one rank, and waits until it is on the disk. `elements` are those of all pieces, of the
- * first kind, then of the second and third. The file must not be there. Returns 0, or RV_ESYSTEM with a
+ * first kind, then of the second and third; if they begin at a multiple of 4096 bytes, they go past the page
+ * cache, where the file system lets them. The file must not be there. Returns 0, or RV_ESYSTEM with a
  * sentence; what was written then is removed. */
 int state_write_part(const char *path, const struct state_piece *pieces, int count, const float *elements,
                      struct state_file *written, struct rv_error_info *err);

@@ -357,7 +357,7 @@ int file_writer_open(struct file_writer *writer, const char *path, struct rv_err
         struct stat before;
         if (lstat(path, &before) == 0 && S_ISLNK(before.st_mode) && !written_in_place(path) &&
             realpath(path, linked) && strlen(linked) < sizeof writer->final)
-                snprintf(writer->final, sizeof writer->final, "%s", linked);
+                memcpy(writer->final, linked, strlen(linked) + 1);
         int descriptor = written_in_place(path) ? open(path, O_WRONLY | O_CLOEXEC) : open_beside(writer);
         if (descriptor >= 0 && writer->temporary[0] && stat(writer->final, &before) == 0)
                 fchmod(descriptor, before.st_mode & 0777); /* as the file was that it replaces */

@@ -2,6 +2,7 @@
 #include "runtime/checkpoint/state.h"
 
 #include "runtime/base/file.h"
+#include "runtime/checkpoint/folder.h"
 #include "runtime/checkpoint/safetensors.h"
 
 #include <errno.h>
@@ -228,16 +229,18 @@ static char *checksum_of(const json_t *index, char text[20])
         return text;
 }
 
-int state_write_index(const char *folder, json_t *index, const char *const *names,
-                      const struct state_file *files, int count, struct rv_error_info *err)
+static int write_index(const char *folder, json_t *index, const struct state_file *files, int count,
+                       struct rv_error_info *err)
 {
-        char path[PATH], checksum[20];
+        char path[PATH], checksum[20], name[FOLDER_PART];
         json_t *list = json_array();
-        for (int i = 0; i < count; i++)
+        for (int i = 0; i < count; i++) {
+                folder_name_part(name, i);
                 json_array_append_new(
                         list,
-                        json_pack("{s:s, s:I, s:o}", "name", names[i], "bytes", (json_int_t)files[i].bytes,
+                        json_pack("{s:s, s:I, s:o}", "name", name, "bytes", (json_int_t)files[i].bytes,
                                   "xxh3", json_sprintf("%016llx", (unsigned long long)files[i].checksum)));
+        }
         json_object_set_new(index, "files", list);
         if (!checksum_of(index, checksum))
                 return rv_fail(err, RV_ESYSTEM, "%s: no memory for its index", folder);
@@ -245,6 +248,24 @@ int state_write_index(const char *folder, json_t *index, const char *const *name
         snprintf(path, sizeof path, "%s/%s", folder, STATE_INDEX);
         const int rc = file_write_json(path, index, err);
         return rc != RV_OK ? rc : file_settle(folder, err);
+}
+
+int state_complete(const char *temporary, const char *folder, int64_t step, json_t *index,
+                   const struct state_file *files, int count, struct rv_error_info *err)
+{
+        char name[FOLDER_CHECKPOINT];
+        folder_name_step(name, folder, step);
+        int rc = write_index(temporary, index, files, count, err);
+        if (rc == RV_OK) {
+                folder_remove(name);
+                if (rename(temporary, name) != 0)
+                        rc = rv_fail(err, RV_ESYSTEM, "%s: could not be written: %s", name, strerror(errno));
+        }
+        if (rc == RV_OK)
+                rc = file_settle(folder, err);
+        else
+                folder_remove(temporary);
+        return rc;
 }
 
 /* A name that stays in its folder. */

@@ -44,10 +44,12 @@ struct state_file {
 int state_write_part(const char *path, const struct state_piece *pieces, int count, const float *elements,
                      struct state_file *written, struct rv_error_info *err);
 
-/* Completes the index with the files, and its checksum, and writes it to `folder`; waits until it and its
- * name are on the disk. `index`, an object, is changed. `names`: of the files in `folder`. */
-int state_write_index(const char *folder, json_t *index, const char *const *names,
-                      const struct state_file *files, int count, struct rv_error_info *err);
+/* Completes a checkpoint whose parts lie in `temporary`, named by folder_name_part: completes the index with
+ * them and its checksum, writes it beside them, and gives all of it the name that the checkpoint of so many
+ * steps has in `folder`, in the place of one that is there; waits until that is on the disk. `index`, an
+ * object, is changed. Returns 0, or RV_ESYSTEM with a sentence, and then `temporary` is removed. */
+int state_complete(const char *temporary, const char *folder, int64_t step, json_t *index,
+                   const struct state_file *files, int count, struct rv_error_info *err);
 
 /* Reads the index of a folder and checks it: that it is whole, and that all its files are there with their
  * sizes, in the folder itself. Returns it, the caller's to free, or NULL with a sentence (RV_EINPUT). */

@@ -39,10 +39,10 @@ struct keeper {
         float *copy;      /* [STATE_KINDS x elements] */
         /* The checkpoint that is being written; the same on every rank, but for the thread. */
         bool writing;
-        int64_t step; /* so many steps are in it */
-        char name[FOLDER_CHECKPOINT], temporary[FOLDER_CHECKPOINT];
-        json_t *index; /* on rank 0 */
-        json_t *data;  /* what every index says of the data */
+        int64_t step;                      /* so many steps are in it */
+        char temporary[FOLDER_CHECKPOINT]; /* its folder until then */
+        json_t *index;                     /* on rank 0 */
+        json_t *data;                      /* what every index says of the data */
         pthread_t thread;
         atomic_bool written; /* the thread is at its end */
         struct part mine;
@@ -172,33 +172,15 @@ static void *complete(void *context)
 {
         struct keeper *k = context;
         const int ranks = k->trainer->net->ranks;
-        char(*names)[FOLDER_PART] = calloc((size_t)ranks, sizeof *names);
-        const char **list = calloc((size_t)ranks, sizeof *list);
         struct state_file *files = calloc((size_t)ranks, sizeof *files);
-        int rc =
-                names && list && files ? RV_OK : rv_fail(&k->completed, RV_ESYSTEM, "no memory for an index");
-        for (int i = 0; rc == RV_OK && i < ranks; i++) {
-                folder_name_part(names[i], i);
-                list[i] = names[i];
+        int rc = files ? RV_OK : rv_fail(&k->completed, RV_ESYSTEM, "no memory for an index");
+        for (int i = 0; rc == RV_OK && i < ranks; i++)
                 files[i] = k->parts[i].file;
-        }
         if (rc == RV_OK)
-                rc = state_write_index(k->temporary, k->index, list, files, ranks, &k->completed);
-        if (rc == RV_OK) {
-                folder_remove(k->name); /* one that was damaged */
-                if (rename(k->temporary, k->name) != 0)
-                        rc = rv_fail(&k->completed, RV_ESYSTEM, "%s: could not be written: %s", k->name,
-                                     strerror(errno));
-        }
-        if (rc == RV_OK)
-                rc = file_settle(k->folder, &k->completed);
+                rc = state_complete(k->temporary, k->folder, k->step, k->index, files, ranks, &k->completed);
         if (rc == RV_OK)
                 remove_old(k);
-        else
-                folder_remove(k->temporary);
         free(files);
-        free(list);
-        free(names);
         return NULL;
 }
 
@@ -234,7 +216,6 @@ static void finish_parts(struct keeper *k)
         if (!k->writing)
                 return;
         pthread_join(k->thread, NULL);
-        k->done.writing_seconds += k->thread_seconds;
         k->done.each[k->done.begun - 1].writing_seconds = k->thread_seconds;
         k->done.bytes = k->mine.file.bytes;
         k->writing = false;
@@ -288,9 +269,8 @@ static int begin_folder(struct keeper *k, int64_t step)
         struct net *net = k->trainer->net;
         struct rv_error_info err = {.code = RV_OK};
         int rc = RV_OK;
-        folder_name_step(k->name, k->folder, step);
         if (net->rank == 0) {
-                snprintf(k->temporary, sizeof k->temporary, "%.920s.tmp%d", k->name, (int)getpid());
+                folder_name_temporary(k->temporary, k->folder, step);
                 folder_remove(k->temporary);
                 if (mkdir(k->temporary, 0777) != 0)
                         rc = rv_fail(&err, RV_ESYSTEM, "%s: cannot be written: %s", k->temporary,
@@ -317,10 +297,8 @@ static void add_begun(struct keeper *k, int64_t step)
 /* Training has waited since, for the one that was begun last. */
 static void add_exposed(struct keeper *k, double since)
 {
-        const double seconds = device_seconds() - since;
-        k->done.exposed_seconds += seconds;
         if (k->done.begun)
-                k->done.each[k->done.begun - 1].exposed_seconds += seconds;
+                k->done.each[k->done.begun - 1].exposed_seconds += device_seconds() - since;
 }
 
 /* Behind `step` steps. */

@@ -44,7 +44,6 @@ struct keeper_done {
         int64_t bytes;           /* of this rank's part of one */
         struct keeper_one *each; /* [begun]: all that were begun; the keeper's */
         int begun;
-        double exposed_seconds, writing_seconds; /* their sums */
 };
 
 /* Waits until the last checkpoint is complete, and tells what was done. Collective. */

@@ -530,21 +530,31 @@ static void print_device(const struct run *run, const struct rank_memory *memory
                number_bytes(bytes, (double)memory[0].used));
 }
 
+static void print_kept(const struct keeper_done *kept)
+{
+        char bytes[NUMBER_TEXT];
+        double exposed = 0, writing = 0;
+        for (int i = 0; i < kept->begun; i++) {
+                exposed += kept->each[i].exposed_seconds;
+                writing += kept->each[i].writing_seconds;
+        }
+        if (kept->checkpoints == 0)
+                printf("checkpoints none was kept\n");
+        else
+                printf("checkpoints %d kept, of %s a rank; training waited %.3f s for them, and %.3f s were "
+                       "written beside it\n",
+                       kept->checkpoints, number_bytes(bytes, (double)kept->bytes), exposed, writing);
+}
+
 static void print_losses(const struct run *run, int batches)
 {
         int64_t steps = run->settings.optim.steps, skipped = run->trainer.optim.skipped;
-        char bytes[NUMBER_TEXT];
         printf("\nloss        %.4f in step 1, %.4f in step %lld\n", run->losses[0], run->losses[steps - 1],
                (long long)steps);
         if (validates(run))
                 printf("validation  %.4f before, %.4f after\n", run->first_validation, run->last_validation);
-        if (run->keeper && run->kept.checkpoints == 0)
-                printf("checkpoints none was kept\n");
-        else if (run->keeper)
-                printf("checkpoints %d kept, of %s a rank; training waited %.3f s for them, and %.3f s were "
-                       "written beside it\n",
-                       run->kept.checkpoints, number_bytes(bytes, (double)run->kept.bytes),
-                       run->kept.exposed_seconds, run->kept.writing_seconds);
+        if (run->keeper)
+                print_kept(&run->kept);
         const struct options *plan = &run->settings.plan;
         const char *missing = batches < steps - first_measured(run) ? " and are not in the times" : "";
         if (plan->dtype == DTYPE_BF16)

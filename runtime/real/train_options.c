@@ -1,4 +1,3 @@
-#define _DEFAULT_SOURCE /* realpath */
 #include "runtime/real/train_options.h"
 
 #include "runtime/base/command_line.h"
@@ -255,14 +254,6 @@ static int check_messages(const struct options *o, const struct net *net, struct
         return 0;
 }
 
-/* Whether checkpoints go to the folder that others were read from. */
-static bool goes_on_there(const struct train_settings *s)
-{
-        char read[PATH_MAX], written[PATH_MAX];
-        return s->resume && s->checkpoint && realpath(s->resume, read) && realpath(s->checkpoint, written) &&
-               strcmp(read, written) == 0;
-}
-
 /* It may be a folder, which file_check_uses does not know. It may not take the place of what is read. */
 static int check_checkpoint(const struct train_settings *s, const struct file_use *uses, int count,
                             struct rv_error_info *err)
@@ -273,7 +264,10 @@ static int check_checkpoint(const struct train_settings *s, const struct file_us
                         return rv_fail(err, RV_EINPUT, "%s and --checkpoint are the same, %s", uses[i].name,
                                        s->checkpoint);
         if (train_options_keep(s))
-                return goes_on_there(s) ? RV_OK : folder_check_new(s->checkpoint, err);
+                /* Others may go where those are that it goes on from. */
+                return s->resume && file_would_replace(s->checkpoint, s->resume)
+                               ? RV_OK
+                               : folder_check_new(s->checkpoint, err);
         return checkpoint_check_writable(s->checkpoint, err);
 }
 

@@ -178,45 +178,28 @@ static int write_part(struct source *source, const char *path, int part, int par
         return rc;
 }
 
-/* Whose names are in `names`. */
-static int write_parts(struct source *source, const char *folder, int parts, char (*names)[FOLDER_PART],
-                       const char **list, struct state_file *files, struct rv_error_info *err)
-{
-        char path[FOLDER_FILE + FOLDER_PART];
-        int rc = RV_OK;
-        for (int i = 0; rc == RV_OK && i < parts; i++) {
-                folder_name_part(names[i], i);
-                list[i] = names[i];
-                snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-                rc = write_part(source, path, i, parts, &files[i], err);
-        }
-        return rc == RV_OK ? state_write_index(folder, source->index, list, files, parts, err) : rc;
-}
-
 static int write_checkpoint(struct source *source, const char *folder, int parts, struct rv_error_info *err)
 {
-        char name[FOLDER_CHECKPOINT], temporary[FOLDER_CHECKPOINT + 16];
+        char temporary[FOLDER_CHECKPOINT], path[FOLDER_FILE], name[FOLDER_PART];
         int rc = folder_check_new(folder, err);
         if (rc != RV_OK)
                 return rc;
-        folder_name_step(name, folder, source->step);
-        snprintf(temporary, sizeof temporary, "%s.tmp%d", name, (int)getpid());
+        folder_name_temporary(temporary, folder, source->step);
         if ((mkdir(folder, 0777) != 0 && errno != EEXIST) || mkdir(temporary, 0777) != 0)
                 return rv_fail(err, RV_ESYSTEM, "%s: cannot be written: %s", folder, strerror(errno));
-        char(*names)[FOLDER_PART] = calloc((size_t)parts, sizeof *names);
-        const char **list = calloc((size_t)parts, sizeof *list);
         struct state_file *files = calloc((size_t)parts, sizeof *files);
-        rc = names && list && files ? write_parts(source, temporary, parts, names, list, files, err)
-                                    : rv_fail(err, RV_ESYSTEM, "no memory for %d parts", parts);
-        if (rc == RV_OK && rename(temporary, name) != 0)
-                rc = rv_fail(err, RV_ESYSTEM, "%s: could not be written: %s", name, strerror(errno));
+        if (!files)
+                rc = rv_fail(err, RV_ESYSTEM, "no memory for %d parts", parts);
+        for (int i = 0; rc == RV_OK && i < parts; i++) {
+                folder_name_part(name, i);
+                snprintf(path, sizeof path, "%s/%s", temporary, name);
+                rc = write_part(source, path, i, parts, &files[i], err);
+        }
         if (rc == RV_OK)
-                rc = file_settle(folder, err);
+                rc = state_complete(temporary, folder, source->step, source->index, files, parts, err);
         else
                 folder_remove(temporary);
         free(files);
-        free(list);
-        free(names);
         return rc;
 }
 

@@ -156,10 +156,10 @@ static void end_batch(struct sim_rank *rank)
 static void show_progress(struct sim_world *world)
 {
         enum { SELDOM = 4096 };
-        const double all = (double)world->ranks * world->batches * world->plan.micro_batches *
-                           world->plan.virtual_stages;
-        if (++world->backwards % SELDOM == 0)
-                progress_show(&world->progress, fmin(1, (double)world->backwards / all), "simulating");
+        if (++world->backwards % SELDOM)
+                return;
+        const double all = (double)world->ranks * world->batches * plan_vmbs(&world->plan);
+        progress_show(&world->progress, fmin(1, (double)world->backwards / all), "simulating");
 }
 
 static void complete(struct sim_rank *rank, const struct op *done)

@@ -35,11 +35,13 @@ static float value(int kind, uint32_t id, int64_t whole)
 static void write_layout(const char *folder, int shards, int parts)
 {
         struct state_file files[RANKS];
-        char names[RANKS][FOLDER_PART], path[PATH + FOLDER_PART];
-        const char *list[RANKS];
+        char name[FOLDER_PART], path[FOLDER_FILE];
         struct rv_error_info err = {0};
         const struct stage whole = partition_stage(&small, 1, 0);
+        char temporary[FOLDER_CHECKPOINT];
         mkdir(folder, 0777);
+        folder_name_temporary(temporary, folder, 7);
+        mkdir(temporary, 0777);
         for (int rank = 0; rank < shards * parts; rank++) {
                 struct tensor tensors[TENSORS];
                 struct state_piece pieces[PIECES];
@@ -63,16 +65,14 @@ static void write_layout(const char *folder, int shards, int parts)
                                         *to++ = value(
                                                 kind, pieces[i].tensor->id,
                                                 partition_whole_index(pieces[i].tensor, pieces[i].first + k));
-                folder_name_part(names[rank], rank);
-                list[rank] = names[rank];
-                snprintf(path, sizeof path, "%s/%s", folder, names[rank]);
-                unlink(path);
+                folder_name_part(name, rank);
+                snprintf(path, sizeof path, "%s/%s", temporary, name);
                 assert_int_equal(state_write_part(path, pieces, piece_count, elements, &files[rank], &err),
                                  RV_OK);
                 free(elements);
         }
         json_t *index = json_pack("{s:s, s:f}", "kind", "checkpoint", "number", 0.1);
-        assert_int_equal(state_write_index(folder, index, list, files, shards * parts, &err), RV_OK);
+        assert_int_equal(state_complete(temporary, folder, 7, index, files, shards * parts, &err), RV_OK);
         json_decref(index);
 }
 
@@ -117,11 +117,12 @@ static void every_layout_reads_what_every_layout_wrote(void **state)
 {
         static const int layouts[][2] = {{1, 1}, {1, 5}, {2, 1}, {3, 2}, {4, 3}, {12, 1}};
         for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-                char folder[PATH];
+                char folder[PATH], checkpoint[FOLDER_CHECKPOINT];
                 snprintf(folder, sizeof folder, "%s/%zu", (const char *)*state, i);
                 write_layout(folder, layouts[i][0], layouts[i][1]);
+                folder_name_step(checkpoint, folder, 7);
                 for (size_t j = 0; j < sizeof layouts / sizeof *layouts; j++)
-                        check_layout(folder, layouts[j][0]);
+                        check_layout(checkpoint, layouts[j][0]);
         }
 }
 
@@ -136,18 +137,22 @@ static void what_is_missing_is_said(void **state)
         partition_tensors(&small, &whole, tensors);
         snprintf(folder, sizeof folder, "%s/missing", (const char *)*state);
         mkdir(folder, 0777);
-        char path[PATH + 8];
-        snprintf(path, sizeof path, "%s/a", folder);
+        char path[FOLDER_FILE], temporary[FOLDER_CHECKPOINT], name[FOLDER_PART],
+                checkpoint[FOLDER_CHECKPOINT];
+        folder_name_temporary(temporary, folder, 3);
+        folder_name_step(checkpoint, folder, 3);
+        folder_name_part(name, 0);
+        mkdir(temporary, 0777);
+        snprintf(path, sizeof path, "%s/%s", temporary, name);
         const struct state_piece piece = {&tensors[0], 0, 4};
         const float elements[12] = {1, 2, 3, 4};
-        const char *name = "a";
         struct state_file file;
         assert_int_equal(state_write_part(path, &piece, 1, elements, &file, &err), RV_OK);
         assert_int_equal(state_write_part(path, &piece, 1, elements, &file, &err),
                          RV_ESYSTEM); /* it is there */
         json_t *index = json_pack("{s:s}", "kind", "checkpoint");
-        assert_int_equal(state_write_index(folder, index, &name, &file, 1, &err), RV_OK);
-        struct state *read = state_open(folder, index, &err);
+        assert_int_equal(state_complete(temporary, folder, 3, index, &file, 1, &err), RV_OK);
+        struct state *read = state_open(checkpoint, index, &err);
         assert_non_null(read);
         assert_int_equal(state_read(read, STATE_PARAMETER, &tensors[0], 0, 4, found, &err), RV_OK);
         assert_int_equal(state_read(read, STATE_PARAMETER, &tensors[0], 2, 4, found, &err), RV_EINPUT);

@@ -9,21 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Text of rank 0 on every rank, the caller's to free; NULL: rank 0's is. */
-static char *share_text(struct net *net, const char *text)
-{
-        int64_t length = text ? (int64_t)strlen(text) : -1;
-        net->ops->broadcast(net, &length, sizeof length, 0);
-        char *all = length >= 0 ? calloc(1, (size_t)length + 1) : NULL;
-        if (length >= 0 && !all)
-                abort();
-        if (length >= 0 && net->rank == 0)
-                memcpy(all, text, (size_t)length);
-        if (length > 0)
-                net->ops->broadcast(net, all, length, 0);
-        return all;
-}
-
 /* Each rank checks some of the files: all of them are read once. */
 static int verify(struct net *net, const char *folder, const json_t *index, struct rv_error_info *err)
 {
@@ -43,19 +28,15 @@ static json_t *choose(struct net *net, const char *folder, char name[FOLDER_CHEC
                 newest = newest_begin(folder, "ranvier train");
         while (!chosen) {
                 json_t *own = net->rank == 0 ? newest_next(&newest, name, err) : NULL;
-                char *text = own ? json_dumps(own, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-                char *shared = share_text(net, text);
-                free(text);
+                chosen = train_options_first(net, own);
                 json_decref(own);
-                if (!shared) {
+                if (!chosen) {
                         net_agree(net, net->rank == 0 ? (int)err->code : RV_OK, err);
                         break;
                 }
                 net->ops->broadcast(net, name, FOLDER_CHECKPOINT, 0);
-                chosen = json_loads(shared, 0, NULL);
-                free(shared);
                 struct rv_error_info why = {.code = RV_OK};
-                if (chosen && verify(net, name, chosen, &why) == RV_OK)
+                if (verify(net, name, chosen, &why) == RV_OK)
                         break;
                 if (net->rank == 0)
                         fprintf(stderr, "ranvier train: warning: %s\n", why.sentence);

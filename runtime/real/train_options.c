@@ -531,12 +531,13 @@ static json_t *common_json(const struct train_settings *s, bool done)
         return json_pack("{s:o, s:o}", "model", gpt_to_json(&s->plan.gpt), "options", options);
 }
 
-/* Rank 0's, on every rank; NULL if there is no memory for it. */
-static json_t *first_json(struct net *net, const json_t *mine)
+json_t *train_options_first(struct net *net, const json_t *mine)
 {
-        char *text = net->rank == 0 ? json_dumps(mine, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-        int64_t length = text ? (int64_t)strlen(text) : 0;
+        char *text = net->rank == 0 && mine ? json_dumps(mine, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+        int64_t length = text ? (int64_t)strlen(text) : -1;
         net->ops->broadcast(net, &length, sizeof length, 0);
+        if (length < 0)
+                return NULL;
         if (net->rank != 0)
                 text = malloc((size_t)length + 1);
         if (!text)
@@ -599,7 +600,7 @@ static int name_difference(const json_t *mine, const json_t *first, int rank, st
 int train_options_compare(const struct train_settings *s, bool done, struct net *net,
                           struct rv_error_info *err)
 {
-        json_t *mine = common_json(s, done), *first = first_json(net, mine);
+        json_t *mine = common_json(s, done), *first = train_options_first(net, mine);
         int rc = mine && first ? name_difference(mine, first, net->rank, err)
                                : rv_fail(err, RV_ESYSTEM, "no host memory to compare the ranks' options");
         json_decref(mine);

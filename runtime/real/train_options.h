@@ -22,6 +22,9 @@ void train_options_free(struct train_settings *settings);
  * "-". The caller owns it. */
 json_t *train_options_json(const struct train_settings *settings);
 
+/* Returns rank 0's JSON on every rank, the caller's to free; NULL if rank 0's is. Collective. */
+json_t *train_options_first(struct net *net, const json_t *mine);
+
 /* Checks that this rank was started as rank 0 was: the same model, plan and training, in all that must be the
  * same on every rank. If not, `err` names what differs. `done` says that help was asked for; then `settings`
  * is not read. Returns 0, RV_EINPUT, or RV_ESYSTEM without memory. Collective, for ranks whose options are

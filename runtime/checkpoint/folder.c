@@ -17,10 +17,10 @@ void folder_name_step(char name[FOLDER_CHECKPOINT], const char *folder, int64_t 
         snprintf(name, FOLDER_CHECKPOINT, "%s/step-%0*lld", folder, STEP_DIGITS, (long long)step);
 }
 
-void folder_name_temporary(char name[FOLDER_CHECKPOINT], const char *folder, int64_t step)
+void folder_name_temporary(char name[FOLDER_CHECKPOINT], const char *folder, int64_t step, int writer)
 {
         snprintf(name, FOLDER_CHECKPOINT, "%s/step-%0*lld.tmp%d", folder, STEP_DIGITS, (long long)step,
-                 (int)getpid());
+                 writer);
 }
 
 void folder_name_part(char name[FOLDER_PART], int rank)

@@ -12,9 +12,10 @@
 /* The lengths of paths: of the folder of all, of one checkpoint, of a file in it; and of that file's name. */
 enum { FOLDER_PATH = 900, FOLDER_CHECKPOINT = 960, FOLDER_FILE = 1000, FOLDER_PART = 32 };
 
-/* Write the path of a checkpoint, that while this process writes it, and the name of a rank's file in it. */
+/* Write the path of a checkpoint, that while it is written by the processes of which `writer` is one's id,
+ * and the name of a rank's file in it. */
 void folder_name_step(char name[FOLDER_CHECKPOINT], const char *folder, int64_t step);
-void folder_name_temporary(char name[FOLDER_CHECKPOINT], const char *folder, int64_t step);
+void folder_name_temporary(char name[FOLDER_CHECKPOINT], const char *folder, int64_t step, int writer);
 void folder_name_part(char name[FOLDER_PART], int rank);
 
 /* Returns the steps of the checkpoints of a folder, the newest first, as an array [*count] that the caller

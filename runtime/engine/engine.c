@@ -80,6 +80,7 @@ static void issue_ready(struct engine *engine, double now)
         while (core_next(engine->core, &op)) {
                 op.serial = take_serial(engine);
                 engine->pending[op.serial].issued = now;
+                engine->pending[op.serial].batch = engine->batch;
                 engine->pending[op.serial].order = engine->order++;
                 engine->computing |= op.kind == OP_FORWARD || op.kind == OP_BACKWARD;
                 engine->driver.issue(engine->driver.world, &op);
@@ -93,7 +94,7 @@ void engine_start(struct engine *engine)
         engine->inside = true;
         double now = engine->driver.now(engine->driver.world);
         engine->batch++;
-        engine->started = engine->pipeline_end = engine->allreduce_end = engine->ended = now;
+        engine->started = engine->pipeline_end = engine->allreduce_end = engine->ended = engine->saved = now;
         engine->computed = now;
         engine->busy_seconds = engine->tensor_seconds = engine->gathered_seconds = 0;
         core_start(engine->core);
@@ -133,7 +134,11 @@ static void account(struct engine *engine, const struct op *done, double now)
         double start = pending->issued > engine->lane_free[done->lane] ? pending->issued
                                                                        : engine->lane_free[done->lane];
         engine->lane_free[done->lane] = now;
-        engine->ended = now;
+        if (done->kind != OP_WRITE) { /* which is of no batch */
+                engine->saved = now;
+                if (done->kind != OP_SNAPSHOT)
+                        engine->ended = now;
+        }
         if (op_of_pass(done))
                 account_pass(engine, done, start, now);
         if (done->of == OP_ALLREDUCE || done->of == OP_REDUCE_SCATTER) /* staged, until it is copied in */
@@ -142,7 +147,7 @@ static void account(struct engine *engine, const struct op *done, double now)
                 return;
         trace_add(engine->trace, &(struct trace_record){
                                          .rank = engine->rank,
-                                         .batch = engine->batch,
+                                         .batch = pending->batch,
                                          .kind = done->kind,
                                          .of = done->of,
                                          .lane = done->lane,
@@ -187,6 +192,7 @@ struct batch_times engine_times(const struct engine *engine)
                 .pipeline_end = engine->pipeline_end,
                 .allreduce_end = engine->allreduce_end,
                 .ended = engine->ended,
+                .saved = engine->saved,
                 .busy_seconds = engine->busy_seconds,
                 .tensor_seconds = engine->tensor_seconds,
                 .gathered_seconds = engine->gathered_seconds,

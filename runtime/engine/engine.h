@@ -17,6 +17,7 @@
 /* An operation that was issued and has not completed; or an unused entry. */
 struct engine_pending {
         double issued;  /* when, in seconds of the driver's clock */
+        int batch;      /* in which */
         uint64_t order; /* its number among all operations that the rank issued */
         int next_free;  /* unused: the serial of the next unused entry, or -1 */
 };
@@ -32,9 +33,9 @@ struct engine {
         int64_t message_bytes;
         int64_t deferred_bytes;
         /* Of the current batch, in seconds of the driver's clock: when it started, when its last
-         * micro-batch, all-reduce and operation ended; and how long the compute lane worked on forward and
-         * backward. */
-        double started, pipeline_end, allreduce_end, ended, busy_seconds;
+         * micro-batch, all-reduce and operation ended, when the snapshot of a checkpoint behind it did; and
+         * how long the compute lane worked on forward and backward. */
+        double started, pipeline_end, allreduce_end, ended, saved, busy_seconds;
         /* How long it waited in between for collectives of shards, and, zero 3, for weights and gradients of
          * units. */
         double tensor_seconds;

@@ -7,10 +7,12 @@
 struct batch_times {
         /* `started`, `pipeline_end`: when it began, and when its last micro-batch was computed.
          * `allreduce_end`: when its last gradient all-reduce ended (or the batch began, if there was none).
-         * `ended`: when its last operation did. The others are durations: how long its compute lane worked
-         * on forward and backward, and how long, in the midst of them, it waited for collectives of shards,
-         * and for weights and gradients of layers (zero 3). */
-        double started, pipeline_end, allreduce_end, ended, busy_seconds, tensor_seconds, gathered_seconds;
+         * `ended`: when its last operation did, and `saved`, when that of a checkpoint behind it did for
+         * which the next batch waits (or `ended`, if there was none). The others are durations: how long its
+         * compute lane worked on forward and backward, and how long, in the midst of them, it waited for
+         * collectives of shards, and for weights and gradients of layers (zero 3). */
+        double started, pipeline_end, allreduce_end, ended, saved, busy_seconds, tensor_seconds,
+                gathered_seconds;
 };
 
 /* One batch over all ranks, in seconds: from the first rank that began it to the last one that ended each

@@ -536,6 +536,23 @@ static int64_t kept_parameters(const struct plan *plan, const struct core_units 
         return core_unit_place(plan, units, core_units_of(plan, units).all);
 }
 
+/* What one of the ranks that have the stage alike writes of it: parameters and both moments, in fp32. What
+ * several shards or stages have alike one of them writes. */
+static int64_t checkpoint_bytes(const struct plan *plan, const struct stage *stage, int shard,
+                                int64_t parameters, int64_t experts, int64_t common)
+{
+        enum { BYTES = 3 * sizeof(float) };
+        const int rank = plan_rank(plan, 0, stage->index, shard);
+        if (shard > 0)
+                parameters -= common;
+        if (plan->tied && stage->last && !stage->first)
+                parameters -= plan->embedding_parameters;
+        const int alike = plan_hybrid(plan) ? plan_share_ranks(plan) : plan->dp,
+                  with_experts = plan_group(plan, rank, GROUP_EXPERT_DATA).size;
+        return BYTES *
+               ((parameters - experts + alike - 1) / alike + (experts + with_experts - 1) / with_experts);
+}
+
 struct core_stage options_core_stage(const struct options *o, int index, int shard)
 {
         const struct stage first = options_stage(o, index), stage = shard_of(o, &first, shard);
@@ -546,6 +563,9 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
                                   .expert_parameters = partition_expert_parameters(&o->gpt, &stage),
                                   .slot_bytes = memory_layout(&o->gpt, &stage, &memory).slot};
         const struct plan plan = options_plan(o, false);
+        part.common_count = partition_replicated(&o->gpt, &stage, &part.common_offset);
+        part.checkpoint_bytes = checkpoint_bytes(&plan, &stage, shard, part.parameters,
+                                                 part.expert_parameters, part.common_count);
         if (plan.zero >= 2) {
                 part.units = units_of(o, &stage);
                 part.parameters = kept_parameters(&plan, &part.units);
@@ -553,7 +573,6 @@ struct core_stage options_core_stage(const struct options *o, int index, int sha
         } else
                 part.replicated_count =
                         partition_summed(&o->gpt, &stage, o->sequence_parallel, &part.replicated_offset);
-        part.common_count = partition_replicated(&o->gpt, &stage, &part.common_offset);
         if (stage.chunks > 1) {
                 const struct memory_layout layout = memory_layout(&o->gpt, &stage, &memory);
                 part.embedded_bytes = layout.embedded;

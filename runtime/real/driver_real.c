@@ -127,6 +127,10 @@ static void issue_copy(struct driver_real *d, const struct op *op)
                 nn_store_activations(d->nn, op->chunk, op->slot, op->host_slot);
                 lane = DEVICE_DEVICE_TO_HOST;
                 break;
+        case OP_SNAPSHOT:
+                d->saver->copy(d->saver->context);
+                lane = DEVICE_DEVICE_TO_HOST;
+                break;
         default:
                 assert(op->kind == OP_WRITE_BACK);
                 nn_write_back(d->nn, op->buffer, op->place, op->count);
@@ -632,6 +636,10 @@ static void real_issue(void *world, const struct op *op)
         case OP_DECISION:
                 issue_decision(d, op);
                 break;
+        case OP_WRITE:
+                d->writing = token;
+                d->saver->write(d->saver->context);
+                break;
         case OP_CHECK_OVERFLOW:
                 if (d->inject_overflow && op->offset + op->count == d->nn->kept)
                         inject_overflow(d, token);
@@ -695,8 +703,10 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
                 core_set_vmb(&d->plan, &done, vmb);
         if (done.kind == OP_CHECK_OVERFLOW) /* of all gradients, or one range after the other */
                 d->found_overflow = d->found_overflow || overflows(d);
-        if (done.kind == OP_REDUCE_SCALARS)
+        if (done.kind == OP_REDUCE_SCALARS) {
                 set_gradient_scale(d);
+                done.more = d->saver && d->saver->due(d->saver->context);
+        }
         if (done.kind == OP_REDUCE_OVERFLOW)
                 done.overflow = d->overflow = d->nn->scalars[NN_OVERFLOW] > 0;
         engine_complete(engine, &done);
@@ -728,15 +738,25 @@ bool driver_real_poll(struct driver_real *d, struct engine *engine)
                 finish(d, engine, message.token, message.micro_batch);
                 return true;
         }
+        if (core_writing(engine->core) && d->saver->written(d->saver->context)) {
+                finish(d, engine, d->writing, -1);
+                return true;
+        }
         return false;
 }
 
-void driver_real_rest(struct driver_real *d)
+/* The end of a write is no news of the device's: as messages, it is looked after. */
+static void rest(struct driver_real *d, bool writing)
 {
         if (d->net->due_seconds > 0)
                 device_rest_until(d->device, d->net->due_seconds);
         else
-                device_rest(d->device, d->net->ops->pending(d->net));
+                device_rest(d->device, writing || d->net->ops->pending(d->net));
+}
+
+void driver_real_rest(struct driver_real *d)
+{
+        rest(d, false);
 }
 
 void driver_real_run(struct driver_real *d, struct engine *engine)
@@ -744,5 +764,12 @@ void driver_real_run(struct driver_real *d, struct engine *engine)
         driver_real_start(d, engine);
         while (!engine_done(engine))
                 if (!driver_real_poll(d, engine))
-                        driver_real_rest(d);
+                        rest(d, core_writing(engine->core));
+}
+
+void driver_real_finish_writing(struct driver_real *d, struct engine *engine)
+{
+        while (core_writing(engine->core))
+                if (!driver_real_poll(d, engine))
+                        rest(d, true);
 }

@@ -13,6 +13,18 @@
 #include "runtime/optim/optim.h"
 #include "runtime/real/staged.h"
 
+/* What keeps checkpoints (keep.h), to which OP_SNAPSHOT and OP_WRITE go. */
+struct driver_saver {
+        /* Whether a checkpoint follows the batch whose sums are in nn->scalars: the same on all ranks. */
+        bool (*due)(void *context);
+        /* Copies this rank's share to host memory, on the device's lane for that or before it returns. */
+        void (*copy)(void *context);
+        /* Begins to write the copy to a file, on a thread; and returns whether that is over. */
+        void (*write)(void *context);
+        bool (*written)(void *context);
+        void *context;
+};
+
 /* Everything that an operation may need. The caller fills the first part, keeps what it points to until the
  * driver is freed, and leaves the second part zero. Before each batch it puts this replica's share of the
  * tokens into nn->host_tokens and nn->host_targets. */
@@ -38,6 +50,8 @@ struct driver_real {
          * signal's handler may set. */
         bool saves, written;
         const volatile int *stops;
+        const struct driver_saver *saver; /* NULL: no checkpoints are kept */
+        int writing; /* the serial of the OP_WRITE under way, if core_writing says that there is one */
 
         bool overflow;       /* gradients overflowed on some rank: the last batch updated nothing */
         bool found_overflow; /* they did on this rank */
@@ -69,6 +83,9 @@ void driver_real_free(struct driver_real *);
  * and, unless the batch was skipped for an overflow, [NN_SQUARED_NORM] is
  * the squared norm of all gradients, without the loss scale (only of a plan that clips). */
 void driver_real_run(struct driver_real *, struct engine *);
+
+/* Waits until a checkpoint that is being written is written. Behind the last batch. */
+void driver_real_finish_writing(struct driver_real *, struct engine *);
 
 /* The parts of driver_real_run, for a caller with a loop of its own. driver_real_start begins a batch.
  * driver_real_poll looks for an operation that has ended and tells the engine; it returns false if there was

@@ -33,26 +33,33 @@ struct part {
 struct keeper {
         struct trainer *trainer;
         char folder[FOLDER_PATH];
+        int writer;                 /* rank 0's process */
         struct state_piece *pieces; /* of this rank's file */
         int piece_count;
         int64_t elements; /* of all pieces, of one kind */
         float *copy;      /* [STATE_KINDS x elements] */
-        /* The checkpoint that is being written; the same on every rank, but for the thread. */
-        bool writing;
-        int64_t step;                      /* so many steps are in it */
-        char temporary[FOLDER_CHECKPOINT]; /* its folder until then */
-        json_t *index;                     /* on rank 0 */
-        json_t *data;                      /* what every index says of the data */
+        struct driver_saver saver;
+        /* The checkpoint whose snapshot was made last, and the one before it, which may still have to be
+         * completed; the same on every rank, but for what the thread leaves. */
+        struct making {
+                bool begun;                        /* and its parts are not known to be written */
+                int64_t step;                      /* so many steps are in it */
+                char temporary[FOLDER_CHECKPOINT]; /* its folder until it is complete */
+                struct part mine;
+                double seconds; /* that the thread took */
+        } now, before;
+        bool running; /* the thread of `now` is not joined */
         pthread_t thread;
-        atomic_bool written; /* the thread is at its end */
-        struct part mine;
+        atomic_bool written; /* it is at its end */
+        json_t *index;       /* on rank 0: of what is to be completed */
+        json_t *data;        /* what every index says of the data */
         /* Rank 0's thread that completes it. */
         bool completing;
+        struct making completed;
         pthread_t completion;
         struct part *parts; /* [ranks] */
-        struct rv_error_info completed;
+        struct rv_error_info failure;
         double due; /* on device_seconds' clock; of checkpoints by time */
-        double thread_seconds;
         struct keeper_done done;
 };
 
@@ -125,18 +132,54 @@ static void list_pieces(struct keeper *k)
         }
 }
 
-/* ---- writing ---- */
+/* ---- the operations of the core ---- */
 
+static bool is_due(void *context)
+{
+        const struct keeper *k = context;
+        const struct trainer *t = k->trainer;
+        const struct train_settings *s = t->settings;
+        const double *scalars = t->nn->scalars;
+        const int64_t steps = t->train.driver.step + 1;
+        const bool due = s->checkpoint_seconds > 0 ? scalars[NN_SAVES] > 0 : steps % s->checkpoint_steps == 0;
+        return due || scalars[NN_STOPS] > 0 || steps == s->optim.steps;
+}
+
+/* A snapshot follows when the one before is written on this rank, and perhaps not on others. */
+static void copy_mine(void *context)
+{
+        struct keeper *k = context;
+        const int64_t steps = k->trainer->train.driver.step + 1;
+        k->before = k->now;
+        k->now = (struct making){.begun = true, .step = steps};
+        folder_name_temporary(k->now.temporary, k->folder, steps, k->writer);
+        for (int kind = 0; kind < STATE_KINDS; kind++) {
+                float *to = k->copy + kind * k->elements;
+                for (int i = 0; i < k->piece_count; i++) {
+                        const struct state_piece *piece = &k->pieces[i];
+                        nn_read_state(k->trainer->nn, (enum nn_state)kind,
+                                      piece->tensor->offset + piece->first, piece->count, to);
+                        to += piece->count;
+                }
+        }
+}
+
+/* Every rank makes the folder, so that none waits for another's. */
 static void *write_mine(void *context)
 {
         struct keeper *k = context;
+        struct making *now = &k->now;
         char path[FOLDER_FILE], name[FOLDER_PART];
         const double began = device_seconds();
         folder_name_part(name, k->trainer->net->rank);
-        snprintf(path, sizeof path, "%s/%s", k->temporary, name);
-        k->mine = (struct part){.err = {.code = RV_OK}};
-        state_write_part(path, k->pieces, k->piece_count, k->copy, &k->mine.file, &k->mine.err);
-        k->thread_seconds = device_seconds() - began;
+        snprintf(path, sizeof path, "%s/%s", now->temporary, name);
+        now->mine.err.code = RV_OK;
+        if (mkdir(now->temporary, 0777) != 0 && errno != EEXIST)
+                rv_fail(&now->mine.err, RV_ESYSTEM, "%s: cannot be made: %s", now->temporary,
+                        strerror(errno));
+        else
+                state_write_part(path, k->pieces, k->piece_count, k->copy, &now->mine.file, &now->mine.err);
+        now->seconds = device_seconds() - began;
         atomic_store(&k->written, true);
         return NULL;
 }
@@ -152,6 +195,30 @@ static int start_thread(pthread_t *thread, void *(*run)(void *), struct keeper *
         return rc;
 }
 
+static void begin_to_write(void *context)
+{
+        struct keeper *k = context;
+        atomic_store(&k->written, false);
+        k->running = true;
+        if (start_thread(&k->thread, write_mine, k) != 0) {
+                fprintf(stderr, "ranvier train: rank %d: no thread could be started\n",
+                        k->trainer->net->rank);
+                abort();
+        }
+}
+
+static bool is_written(void *context)
+{
+        struct keeper *k = context;
+        if (!atomic_load(&k->written))
+                return false;
+        pthread_join(k->thread, NULL);
+        k->running = false;
+        return true;
+}
+
+/* ---- completing ---- */
+
 /* The oldest ones go, but for as many as are kept. */
 static void remove_old(const struct keeper *k)
 {
@@ -160,7 +227,7 @@ static void remove_old(const struct keeper *k)
         char path[FOLDER_CHECKPOINT];
         int older = 0;
         for (int i = 0; i < count; i++)
-                if (steps[i] <= k->step && ++older > k->trainer->settings->checkpoints_kept) {
+                if (steps[i] <= k->completed.step && ++older > k->trainer->settings->checkpoints_kept) {
                         folder_name_step(path, k->folder, steps[i]);
                         folder_remove(path);
                 }
@@ -173,22 +240,24 @@ static void *complete(void *context)
         struct keeper *k = context;
         const int ranks = k->trainer->net->ranks;
         struct state_file *files = calloc((size_t)ranks, sizeof *files);
-        int rc = files ? RV_OK : rv_fail(&k->completed, RV_ESYSTEM, "no memory for an index");
+        int rc = files ? RV_OK : rv_fail(&k->failure, RV_ESYSTEM, "no memory for an index");
         for (int i = 0; rc == RV_OK && i < ranks; i++)
                 files[i] = k->parts[i].file;
         if (rc == RV_OK)
-                rc = state_complete(k->temporary, k->folder, k->step, k->index, files, ranks, &k->completed);
+                rc = state_complete(k->completed.temporary, k->folder, k->completed.step, k->index, files,
+                                    ranks, &k->failure);
         if (rc == RV_OK)
                 remove_old(k);
         free(files);
         return NULL;
 }
 
-static void warn(struct keeper *k, const struct rv_error_info *why)
+static void note_failure(struct keeper *k, const struct making *of, const struct rv_error_info *why)
 {
+        k->done.failed++;
         if (k->trainer->net->rank == 0)
                 fprintf(stderr, "ranvier train: warning: the checkpoint of step %lld was not kept: %s\n",
-                        (long long)k->step, why->sentence);
+                        (long long)of->step, why->sentence);
 }
 
 /* Rank 0 ends what it began with the parts of all. */
@@ -198,42 +267,49 @@ static void join_completion(struct keeper *k)
                 return;
         pthread_join(k->completion, NULL);
         k->completing = false;
-        if (k->completed.code == RV_OK) {
-                k->done.checkpoints++;
-                k->done.step = k->step;
-        } else {
-                k->done.failed++;
-                warn(k, &k->completed);
+        if (k->failure.code != RV_OK) {
+                note_failure(k, &k->completed, &k->failure);
+                return;
         }
+        k->done.checkpoints++;
+        k->done.step = k->completed.step;
 }
 
-/* All parts are written, or have failed: rank 0 begins to complete the checkpoint, or gives it up.
- * Collective; waits for this rank's thread. */
-static void finish_parts(struct keeper *k)
+static struct keeper_one *one_of(const struct keeper *k, int64_t step)
+{
+        struct keeper_one *one = &k->done.each[k->done.begun - 1];
+        while (one->step != step)
+                one--;
+        return one;
+}
+
+/* All ranks have written, or have failed to: rank 0 begins to complete the checkpoint, or gives it up.
+ * Collective. */
+static void finish_parts(struct keeper *k, struct making *of)
 {
         struct net *net = k->trainer->net;
         struct rv_error_info err = {.code = RV_OK};
-        if (!k->writing)
+        if (!of->begun)
                 return;
-        pthread_join(k->thread, NULL);
-        k->done.each[k->done.begun - 1].writing_seconds = k->thread_seconds;
-        k->done.bytes = k->mine.file.bytes;
-        k->writing = false;
-        net->ops->gather(net, &k->mine, sizeof k->mine, k->parts);
+        of->begun = false;
+        one_of(k, of->step)->writing_seconds = of->seconds;
+        k->done.bytes = of->mine.file.bytes;
+        join_completion(k);
+        net->ops->gather(net, &of->mine, sizeof of->mine, k->parts);
         if (net->rank != 0)
                 return;
         for (int i = 0; i < net->ranks && err.code == RV_OK; i++)
                 err = k->parts[i].err;
         if (err.code == RV_OK) {
-                k->completed = (struct rv_error_info){.code = RV_OK};
+                k->failure = (struct rv_error_info){.code = RV_OK};
+                k->completed = *of;
                 k->completing = start_thread(&k->completion, complete, k) == 0;
                 if (k->completing)
                         return;
                 rv_fail(&err, RV_ESYSTEM, "no thread could be started");
         }
-        k->done.failed++;
-        warn(k, &err);
-        folder_remove(k->temporary);
+        note_failure(k, of, &err);
+        folder_remove(of->temporary);
 }
 
 /* ---- what a checkpoint says of the training ---- */
@@ -261,29 +337,7 @@ static json_t *index_json(const struct keeper *k, int64_t step, const struct his
         return index;
 }
 
-/* ---- saving ---- */
-
-/* Rank 0 makes the folder, and the others see it. */
-static int begin_folder(struct keeper *k, int64_t step)
-{
-        struct net *net = k->trainer->net;
-        struct rv_error_info err = {.code = RV_OK};
-        int rc = RV_OK;
-        if (net->rank == 0) {
-                folder_name_temporary(k->temporary, k->folder, step);
-                folder_remove(k->temporary);
-                if (mkdir(k->temporary, 0777) != 0)
-                        rc = rv_fail(&err, RV_ESYSTEM, "%s: cannot be written: %s", k->temporary,
-                                     strerror(errno));
-        }
-        net->ops->broadcast(net, k->temporary, sizeof k->temporary, 0);
-        rc = net_agree(net, rc, &err);
-        if (rc != RV_OK) {
-                k->done.failed++;
-                warn(k, &err);
-        }
-        return rc;
-}
+/* ---- behind a step ---- */
 
 static void add_begun(struct keeper *k, int64_t step)
 {
@@ -294,51 +348,17 @@ static void add_begun(struct keeper *k, int64_t step)
         k->done.each[k->done.begun++] = (struct keeper_one){.step = step};
 }
 
-/* Training has waited since, for the one that was begun last. */
-static void add_exposed(struct keeper *k, double since)
+/* Training has waited, for the one that was begun last. */
+static void add_exposed(struct keeper *k, double seconds)
 {
         if (k->done.begun)
-                k->done.each[k->done.begun - 1].exposed_seconds += device_seconds() - since;
-}
-
-/* Behind `step` steps. */
-static void save(struct keeper *k, int64_t step, const struct history *history)
-{
-        struct trainer *t = k->trainer;
-        const double began = device_seconds();
-        finish_parts(k);
-        join_completion(k);
-        k->step = step;
-        if (begin_folder(k, step) != RV_OK)
-                return;
-        add_begun(k, step);
-        for (int kind = 0; kind < STATE_KINDS; kind++) {
-                float *to = k->copy + kind * k->elements;
-                for (int i = 0; i < k->piece_count; i++) {
-                        const struct state_piece *piece = &k->pieces[i];
-                        nn_read_state(t->nn, (enum nn_state)kind, piece->tensor->offset + piece->first,
-                                      piece->count, to);
-                        to += piece->count;
-                }
-        }
-        t->device->ops->synchronize(t->device);
-        if (t->net->rank == 0) {
-                json_decref(k->index);
-                k->index = index_json(k, step, history);
-        }
-        atomic_store(&k->written, false);
-        k->writing = true;
-        if (start_thread(&k->thread, write_mine, k) != 0) {
-                fprintf(stderr, "ranvier train: rank %d: no thread could be started\n", t->net->rank);
-                abort();
-        }
-        add_exposed(k, began);
+                k->done.each[k->done.begun - 1].exposed_seconds += seconds;
 }
 
 void keeper_before_step(struct keeper *k)
 {
         struct driver_real *driver = &k->trainer->train.driver;
-        driver->written = k->writing && atomic_load(&k->written);
+        driver->written = k->now.begun && atomic_load(&k->written);
         driver->saves = k->trainer->settings->checkpoint_seconds > 0 && k->trainer->net->rank == 0 &&
                         device_seconds() >= k->due;
 }
@@ -346,28 +366,40 @@ void keeper_before_step(struct keeper *k)
 void keeper_after_step(struct keeper *k, int64_t step, const struct trainer_result *result,
                        const struct history *history)
 {
-        const struct train_settings *s = k->trainer->settings;
+        const struct trainer *t = k->trainer;
         const double began = device_seconds();
-        const bool due = s->checkpoint_seconds > 0 ? result->saves : (step + 1) % s->checkpoint_steps == 0;
-        if (k->writing && result->written == k->trainer->net->ranks) {
-                join_completion(k);
-                finish_parts(k);
-                add_exposed(k, began);
+        const struct batch_times *times = &t->times[step];
+        const bool saved = k->now.begun && k->now.step == step + 1;
+        if (saved) { /* so all have written the one before */
+                finish_parts(k, &k->before);
+                add_begun(k, step + 1);
+                add_exposed(k, times->saved - times->ended);
+        } else if (result->written == t->net->ranks) {
+                finish_parts(k, &k->now);
+        } else {
+                return;
         }
-        if (due || result->stops > 0 || step + 1 == s->optim.steps) {
-                save(k, step + 1, history);
-                k->due = device_seconds() + s->checkpoint_seconds;
+        if (saved) {
+                join_completion(k); /* whose index it is */
+                if (t->net->rank == 0) {
+                        json_decref(k->index);
+                        k->index = index_json(k, step + 1, history);
+                }
+                k->due = device_seconds() + t->settings->checkpoint_seconds;
         }
+        add_exposed(k, device_seconds() - began);
 }
 
 struct keeper_done keeper_finish(struct keeper *k)
 {
         const double began = device_seconds();
-        finish_parts(k);
+        struct net *net = k->trainer->net;
+        driver_real_finish_writing(&k->trainer->train.driver, &k->trainer->train.engine);
+        finish_parts(k, &k->now);
         join_completion(k);
-        k->trainer->net->ops->broadcast(k->trainer->net, &k->done.checkpoints, sizeof k->done.checkpoints, 0);
-        k->trainer->net->ops->broadcast(k->trainer->net, &k->done.step, sizeof k->done.step, 0);
-        add_exposed(k, began);
+        net->ops->broadcast(net, &k->done.checkpoints, sizeof k->done.checkpoints, 0);
+        net->ops->broadcast(net, &k->done.step, sizeof k->done.step, 0);
+        add_exposed(k, device_seconds() - began);
         return k->done;
 }
 
@@ -409,6 +441,10 @@ int keeper_open(struct keeper **opened, struct trainer *t, struct rv_error_info 
         if (!k->parts)
                 abort();
         list_pieces(k);
+        k->saver = (struct driver_saver){is_due, copy_mine, begin_to_write, is_written, k};
+        t->train.driver.saver = &k->saver;
+        k->writer = (int)getpid();
+        net->ops->broadcast(net, &k->writer, sizeof k->writer, 0);
         k->data = resume_data_json(t);
         int rc = net_agree(net, net->rank == 0 ? make_folder(k, err) : RV_OK, err);
         if (rc == RV_OK) {
@@ -431,7 +467,7 @@ void keeper_close(struct keeper *k)
 {
         if (!k)
                 return;
-        if (k->writing)
+        if (k->running)
                 pthread_join(k->thread, NULL);
         if (k->completing)
                 pthread_join(k->completion, NULL);

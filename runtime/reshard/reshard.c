@@ -184,7 +184,7 @@ static int write_checkpoint(struct source *source, const char *folder, int parts
         int rc = folder_check_new(folder, err);
         if (rc != RV_OK)
                 return rc;
-        folder_name_temporary(temporary, folder, source->step);
+        folder_name_temporary(temporary, folder, source->step, (int)getpid());
         if ((mkdir(folder, 0777) != 0 && errno != EEXIST) || mkdir(temporary, 0777) != 0)
                 return rv_fail(err, RV_ESYSTEM, "%s: cannot be written: %s", folder, strerror(errno));
         struct state_file *files = calloc((size_t)parts, sizeof *files);

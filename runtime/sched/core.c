@@ -55,6 +55,7 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         core->common_offset = part->common_offset;
         core->common_count = part->common_count;
         core->expert_parameters = part->expert_parameters;
+        core->checkpoint_bytes = part->checkpoint_bytes;
         core->limits = core_limits(plan, stage);
         core->own_head_slots = core_head_slots(plan, stage);
         core->units = part->units;
@@ -65,7 +66,7 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
 
 void core_start(struct core *core)
 {
-        assert(core->in_flight == 0);
+        assert(core->in_flight == 0 && saving_done(core));
         core->load_issued = false;
         core->loaded = core->plan.micro_batches == 0 || !(core->first || core->last);
         core->activations_posted = core->gradients_posted = 0;
@@ -400,7 +401,7 @@ static bool next_operation(struct core *core, struct op *op)
 {
         bool found = next_load(core, op) || next_send(core, op) || next_receive(core, op) ||
                      activations_next(core, op) || next_decision(core, op) || next_compute(core, op) ||
-                     optimizer_next(core, op);
+                     optimizer_next(core, op) || saving_next(core, op);
         if (found)
                 staging_begin(core, op);
         return found;
@@ -430,7 +431,7 @@ bool core_next(struct core *core, struct op *op)
 {
         bool found = next_part(core, op) || tensor_next(core, op) || gather_next(core, op) ||
                      next_operation(core, op);
-        core->in_flight += found;
+        core->in_flight += found && op->kind != OP_WRITE;
         return found;
 }
 
@@ -529,8 +530,8 @@ void core_complete(struct core *core, const struct op *done)
 {
         struct core_tables t = core_tables(core);
         struct op whole = *done, *op = &whole;
-        assert(core->in_flight > 0);
-        core->in_flight--;
+        assert(done->kind == OP_WRITE ? core->writing : core->in_flight > 0);
+        core->in_flight -= done->kind != OP_WRITE;
         received(core, done);
         if (op->kind == OP_DECISION) {
                 decision_complete(core, op);
@@ -568,6 +569,10 @@ void core_complete(struct core *core, const struct op *done)
         case OP_FETCH_ACTIVATIONS:
                 activations_complete(core, op);
                 break;
+        case OP_SNAPSHOT:
+        case OP_WRITE:
+                saving_complete(core, op);
+                break;
         default:
                 optimizer_complete(core, op);
         }
@@ -582,7 +587,8 @@ bool core_pipeline_done(const struct core *core)
 bool core_done(const struct core *core)
 {
         return core->in_flight == 0 && !core->continues && core->send_activation < 0 &&
-               core->send_gradient < 0 && core_pipeline_done(core) && optimizer_done(core);
+               core->send_gradient < 0 && core_pipeline_done(core) && optimizer_done(core) &&
+               saving_done(core);
 }
 
 int core_in_flight(const struct core *core)

@@ -86,6 +86,8 @@ struct core_stage {
         int64_t common_offset, common_count;
         /* Of them, those of experts that are spread over replicas (plan.ep above 1): the first ones. */
         int64_t expert_parameters;
+        /* Of this rank's share of a checkpoint, as it is copied and written. */
+        int64_t checkpoint_bytes;
         int replica; /* below plan.dp; with ZeRO it decides which shares are this rank's */
         int shard;   /* below plan.tp; the first one decides for all where shards could disagree */
         /* For ZeRO-2 and 3 only, see gather.c. The stage has `blocks` blocks, at least 1, of which the first
@@ -184,7 +186,7 @@ struct op core_decision(void);
 int core_decision_number(const struct plan *plan, const struct op *decision);
 void core_set_decision(const struct plan *plan, struct op *decision, int number);
 
-/* Begins a batch and forgets the one before, of which no operation may be under way. */
+/* Begins a batch and forgets the one before, of which no operation may be under way but an OP_WRITE. */
 void core_start(struct core *core);
 /* Hands out one operation that can begin now: fills in `op` and returns true. Returns false, with `op`
  * unspecified, if nothing can begin before another operation completes. To be called until it returns
@@ -194,14 +196,18 @@ bool core_next(struct core *core, struct op *op);
  * driver fills in (op.h). Operations of different lanes may complete in any order. core_next must have been
  * called since the completion before this one. */
 void core_complete(struct core *core, const struct op *op);
-/* Returns whether the batch is complete on this rank: nothing is under way, and nothing is to come. */
+/* Returns whether the batch is complete on this rank: nothing is under way, and nothing is to come. A
+ * checkpoint may still be written (core_writing). */
 bool core_done(const struct core *core);
 
 /* Returns whether the pipeline phase is over on this rank: all forwards and backwards of the batch are done
  * (in validation all forwards). What follows is the optimizer's. */
 bool core_pipeline_done(const struct core *core);
 
-/* Returns how many operations were issued and have not completed. */
+/* Returns whether an OP_WRITE is under way. It may complete at any time, in later batches or between two. */
+bool core_writing(const struct core *core);
+
+/* Returns how many operations of the batch were issued and have not completed; an OP_WRITE is of none. */
 int core_in_flight(const struct core *core);
 
 /* Returns how many buffers of each sort are in use now. */

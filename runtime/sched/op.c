@@ -29,6 +29,8 @@ const char *op_name(enum op_kind kind)
                 [OP_REDUCE_SCATTER] = "reduce-scatter",
                 [OP_ALL_GATHER] = "all-gather",
                 [OP_DECISION] = "decision",
+                [OP_SNAPSHOT] = "snapshot",
+                [OP_WRITE] = "write",
         };
         return names[kind];
 }
@@ -49,6 +51,7 @@ const char *op_lane_name(enum op_lane lane)
                 [LANE_TENSOR_Z] = "tensor z",
                 [LANE_DECISION] = "decision",
                 [LANE_SHARES] = "shares",
+                [LANE_FILES] = "files",
         };
         return names[lane];
 }
@@ -82,6 +85,8 @@ enum op_lane op_lane_of(enum op_kind kind)
                 [OP_REDUCE_SCATTER] = LANE_COLLECTIVE,
                 [OP_ALL_GATHER] = LANE_COLLECTIVE,
                 [OP_DECISION] = LANE_DECISION,
+                [OP_SNAPSHOT] = LANE_DEVICE_TO_HOST,
+                [OP_WRITE] = LANE_FILES,
         };
         return lanes[kind];
 }

@@ -85,6 +85,11 @@ enum op_kind {
          * micro-batch; see decision.c. On shard 0 it goes to each of them. On the others it comes from there,
          * and the driver sets `of`, `chunk` and `micro_batch` on completion (core_set_decision). */
         OP_DECISION,
+        /* Copies this rank's share of a checkpoint to host memory, behind all else of a batch; see saving.c.
+         */
+        OP_SNAPSHOT,
+        /* Writes that copy to a file, beside the batches that follow. */
+        OP_WRITE,
         OP_KINDS
 };
 
@@ -109,6 +114,8 @@ enum op_lane {
         LANE_SHARES,
         /* For collectives of shards along z that run beside the parts of a pass, in their order. */
         LANE_TENSOR_Z,
+        /* For files. Alone of all lanes, what it has under way may outlast a batch. */
+        LANE_FILES,
         LANES
 };
 
@@ -196,7 +203,7 @@ struct op {
         bool further;
         /* Parts of a forward or backward, set by the driver on completion: another part follows. Behind a
          * part that computed with shards or spread experts, it also sets the group of the collective that
-         * follows. */
+         * follows. OP_REDUCE_SCALARS, set likewise, on all ranks alike: a checkpoint follows the batch. */
         bool more;
         /* Likewise, of what follows such a part: the collective runs beside the next part; or there is none,
          * and what follows waits for the one that runs beside this part. */

@@ -482,6 +482,8 @@ void optimizer_complete(struct core *core, const struct op *op)
                 break;
         case OP_REDUCE_SCALARS:
                 o->scalars_done = true;
+                if (op->more)
+                        saving_want(core);
                 break;
         case OP_FETCH:
         case OP_FETCH_WEIGHTS:

@@ -125,6 +125,9 @@ struct decision_state {
         int made;       /* in this batch, with the one under way */
 };
 
+/* The checkpoint behind a batch, see saving.c: none; wanted; being copied; and copied, to be written. */
+enum core_saving { SAVING_NONE, SAVING_WANTED, SAVING_COPIES, SAVING_COPIED };
+
 /* One core. The first group of members is set by core_init and stays; the others change as a batch goes on.
  * The tables at the end have sizes that follow from the plan, and are reached through core_tables. */
 struct core {
@@ -137,6 +140,7 @@ struct core {
         int64_t slot_bytes, embedded_bytes, head_bytes, shorter_bytes;
         int longer_first, longer_end;
         int64_t replicated_offset, replicated_count, common_offset, common_count, expert_parameters;
+        int64_t checkpoint_bytes;
         struct core_limits limits;
         struct core_units units;
         struct core_gathers gathers;
@@ -154,8 +158,10 @@ struct core {
         int on_host;   /* entries in the list of offloaded virtual micro-batches */
         bool fetching; /* activations are on their way to the device */
         struct returned returned[BACKWARD_SLOTS];
-        int in_flight; /* operations issued and not completed */
-        int arrivals;  /* entries in the queue */
+        int in_flight; /* operations issued and not completed, but for an OP_WRITE: */
+        bool writing;  /* which is under way, perhaps since a batch before */
+        enum core_saving saving;
+        int arrivals; /* entries in the queue */
         /* Blocking messages: bit 1 << kind for each kind of message that is under way. */
         unsigned exchanging;
         /* A part of a chain is over, and `next` is the part to be issued next. */
@@ -389,6 +395,14 @@ bool gather_next(struct core *core, struct op *op);
 bool gather_idle(const struct core *core);
 /* Whether a unit's gradients have been reduced for the last time of the batch. */
 bool gather_reduced(struct core *core, int unit);
+
+/* Checkpoints: see saving.c. saving_want notes that one follows the batch; saving_next is asked when nothing
+ * else can begin. */
+void saving_want(struct core *core);
+bool saving_next(struct core *core, struct op *op);
+void saving_complete(struct core *core, const struct op *op);
+/* Returns whether the batch has none, or what is left of it is to be written. */
+bool saving_done(const struct core *core);
 
 /* Hands out the part of a pass beside which a collective runs that was handed out before it: see tensor.c. */
 bool tensor_next(struct core *core, struct op *op);

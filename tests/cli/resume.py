@@ -374,8 +374,11 @@ def check_kills(tap, bench, seeds):
         last = max(bench.steps("kept"), default=0)
         logged = len(rows(bench.path("kept.csv"))) if os.path.exists(bench.path("kept.csv")) else 0
         status, err = bench.train(plan, *keep, *steps, *(("--resume", bench.path("kept")) if last else ())) if last < 40 else (0, "")
-        tap.ok(not hangs and status == 0 and rows(bench.path("kept.csv")) == rows(bench.path("whole.csv")),
-               f"seed {seed}: killed behind step {logged}, gone on with behind step {last}, the same losses", f"{hangs} {status} {err}")
+        kept, whole = rows(bench.path("kept.csv")), rows(bench.path("whole.csv"))
+        differs = next(((a, b) for a, b in zip(kept, whole) if a != b), None)
+        tap.ok(not hangs and status == 0 and kept == whole,
+               f"seed {seed}: killed behind step {logged}, gone on with behind step {last}, the same losses",
+               f"{hangs} {status} {len(kept)} rows of {len(whole)}, {differs} {err}")
 
 
 def main():

@@ -27,6 +27,7 @@ struct rank {
                  [MAX_MESSAGES]; /* sent to this rank and not received: activations, gradients, decisions */
         int inbox_count[3];
         int collectives[GROUP_WORLD + 1]; /* issued so far */
+        int batch;                        /* from 0 */
         /* What each group does together in passes, the last of it: see note_collective. */
         int together[GROUP_WORLD][6];
 };
@@ -48,6 +49,8 @@ struct search {
                             (rendezvous) */
         bool all_orders; /* of the optimizer phase too */
         bool overflow;
+        bool saves;     /* a checkpoint follows each batch */
+        int more;       /* batches that follow the first */
         bool disagrees; /* shards are expected to take different decisions */
         uint64_t (*seen)[2];
         size_t capacity, states, core_bytes[RANKS];
@@ -143,6 +146,7 @@ static void hash_world(const struct search *s, const struct world *w, uint64_t k
                 for (int d = 0; d < 3; d++)
                         hash_bytes(&h, rank->inbox[d], (size_t)rank->inbox_count[d] * sizeof(int));
                 hash_bytes(&h, rank->collectives, sizeof rank->collectives);
+                hash_bytes(&h, &rank->batch, sizeof rank->batch);
         }
         hash_end(&h, key);
 }
@@ -266,6 +270,15 @@ static void check_part(const struct plan *plan, const struct rank *rank, const s
         assert_true(under_way(rank, LANE_TENSOR) == 0 || op->segment == 3 || op->segment == 4);
 }
 
+/* A snapshot is of a state that nothing changes, and overwrites none that is not written. */
+static void check_snapshot(const struct rank *rank, const struct op *op)
+{
+        if (op->kind == OP_SNAPSHOT)
+                assert_int_equal(rank->op_count, 0);
+        if (op->kind == OP_WRITE)
+                assert_int_equal(under_way(rank, LANE_FILES) + under_way(rank, LANE_DEVICE_TO_HOST), 0);
+}
+
 static void drain(const struct search *s, struct world *w, int r)
 {
         struct rank *rank = &w->ranks[r];
@@ -279,6 +292,7 @@ static void drain(const struct search *s, struct world *w, int r)
                         op.serial = ++rank->collectives[op.group]; /* how many its members must have issued */
                 note_collective(rank, &op);
                 check_part(&s->plan, rank, &op);
+                check_snapshot(rank, &op);
                 keep(rank, &op);
         }
 }
@@ -449,7 +463,14 @@ static void complete(const struct search *s, struct world *w, int r, int i, int 
                 fill_part(s, &op);
         if (op.kind == OP_BACKWARD && op.count > 0) /* every parameter is a layer; a chunk begins with one */
                 op.further = op.offset > op.chunk;
+        if (op.kind == OP_REDUCE_SCALARS)
+                op.more = s->saves;
         core_complete(core_of(rank), &op);
+        drain(s, w, r);
+        if (rank->batch == s->more || !core_done(core_of(rank)))
+                return;
+        rank->batch++;
+        core_start(core_of(rank));
         drain(s, w, r);
 }
 
@@ -510,6 +531,12 @@ static void check_collectives(struct search *s, const struct world *w)
                         }
 }
 
+static bool is_over(const struct search *s, const struct rank *rank)
+{
+        const struct core *core = (const struct core *)(const void *)rank->core;
+        return rank->batch == s->more && core_done(core) && !core_writing(core);
+}
+
 static void explore(struct search *s, const struct world *w)
 {
         if (s->deadlock || !remember(s, w))
@@ -524,7 +551,7 @@ static void explore(struct search *s, const struct world *w)
                         for (int i = 0; i < w->ranks[r].op_count; i++)
                                 moved = follow(s, w, r, i) || moved;
         for (int r = 0; r < s->ranks; r++)
-                done = done && core_done((const struct core *)(const void *)w->ranks[r].core);
+                done = done && is_over(s, &w->ranks[r]);
         if (!moved && !done)
                 s->deadlock = "came to rest before every stage was done";
         if (done && moved)
@@ -892,6 +919,33 @@ static void no_interleaving_of_two_stages_that_offload_activations_deadlocks(voi
         assert_true(states > 100000);
 }
 
+/* A checkpoint behind each of three batches: its write may end in the batch that follows, or hold up the
+ * snapshot behind that; what ranks exchange of two batches is under way at once. */
+static void no_interleaving_of_checkpoints_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 16; variant++) {
+                struct plan plan = small_plan();
+                plan.pp = variant & 1 ? 2 : 1;
+                plan.dp = variant & 1 ? 1 : 2;
+                plan.clip = variant & 2;
+                plan.mixed = plan.offload = variant & 4;
+                plan.zero = variant & 1 ? 0 : variant & 2 ? 1 : 0;
+                plan.tied = true;
+                states += search_all((struct search){.plan = plan,
+                                                     .parameters = 2,
+                                                     .ranks = 2,
+                                                     .alone = -1,
+                                                     .loose = true,
+                                                     .saves = true,
+                                                     .more = 2,
+                                                     .overflow = plan.mixed && variant & 8});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 1000);
+}
+
 /* Four updates and two chunks, every order of sums, copies and updates: over two replicas, and over two
  * stages with a shared embedding that straddles two updates. */
 static void no_interleaving_of_the_optimizer_phase_deadlocks(void **state)
@@ -1249,6 +1303,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_of_chunks_deadlocks),
                 cmocka_unit_test(no_interleaving_deadlocks_a_stage_that_offloads_activations),
                 cmocka_unit_test(no_interleaving_of_two_stages_that_offload_activations_deadlocks),
+                cmocka_unit_test(no_interleaving_of_checkpoints_deadlocks),
                 cmocka_unit_test(no_interleaving_of_the_optimizer_phase_deadlocks),
                 cmocka_unit_test(no_interleaving_of_shared_updates_deadlocks),
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_deadlocks),

@@ -40,7 +40,7 @@ static void write_layout(const char *folder, int shards, int parts)
         const struct stage whole = partition_stage(&small, 1, 0);
         char temporary[FOLDER_CHECKPOINT];
         mkdir(folder, 0777);
-        folder_name_temporary(temporary, folder, 7);
+        folder_name_temporary(temporary, folder, 7, (int)getpid());
         mkdir(temporary, 0777);
         for (int rank = 0; rank < shards * parts; rank++) {
                 struct tensor tensors[TENSORS];
@@ -139,7 +139,7 @@ static void what_is_missing_is_said(void **state)
         mkdir(folder, 0777);
         char path[FOLDER_FILE], temporary[FOLDER_CHECKPOINT], name[FOLDER_PART],
                 checkpoint[FOLDER_CHECKPOINT];
-        folder_name_temporary(temporary, folder, 3);
+        folder_name_temporary(temporary, folder, 3, (int)getpid());
         folder_name_step(checkpoint, folder, 3);
         folder_name_part(name, 0);
         mkdir(temporary, 0777);

@@ -5,6 +5,7 @@
 #include "runtime/base/command_line.h"
 #include "calibrate/crowd.h"
 #include "calibrate/family.h"
+#include "calibrate/files.h"
 #include "calibrate/fits.h"
 #include "calibrate/launch.h"
 #include "calibrate/links.h"
@@ -64,6 +65,7 @@ struct session {
          */
         int left_out[MAX_LOADS];
         double disturbed[MAX_LOADS];
+        bool unwritten;              /* no file can be written */
         int *passes;                 /* of one visit to each run; 0: not known yet */
         double stretched[MAX_LOADS]; /* what kernels of passes were multiplied by; 0: they were not */
         char *products;              /* algorithms that were timed so far, request.products; NULL: none */
@@ -225,6 +227,20 @@ static void visit_links(struct session *s, struct samples *samples)
         step_done(s);
 }
 
+/* Few rounds are enough of what takes as long as that, and a load is as good as another. Without a place to
+ * write there is a profile all the same. */
+static void visit_files(struct session *s, int round, struct samples *samples)
+{
+        enum { ROUNDS = 3 };
+        struct rv_error_info err = {0};
+        if (samples == s->loads && s->net->rank == 0 && round < ROUNDS && !s->unwritten)
+                s->unwritten = !files_write(s->net, &s->request, samples, &err);
+        if (err.code != RV_OK)
+                fprintf(stderr, "ranvier calibrate: warning: no file was timed: %s\n", err.sentence);
+        if (samples->ranks > 1)
+                s->net->ops->barrier(s->net);
+}
+
 static void visit_load(struct session *s, int round, struct samples *samples)
 {
         struct net *net = s->net;
@@ -238,6 +254,7 @@ static void visit_load(struct session *s, int round, struct samples *samples)
         }
         visit_runs(s, round, samples);
         visit_links(s, samples);
+        visit_files(s, round, samples);
         if (samples->ranks < net->ranks)
                 links_wake(net);
 }

@@ -283,7 +283,7 @@ void samples_gather(struct samples *samples, struct net *net)
                 gather_series(&samples->launches[i / 2][i % 2], net);
         gather_series(&samples->recorded, net);
         for (int line = 0; line < PROFILE_LINES; line++)
-                if (line != LINE_MESSAGE)
+                if (line != LINE_MESSAGE && line < LINE_SNAPSHOT) /* the last ones are of files */
                         gather_lines(&samples->lines[line], net);
 }
 

@@ -81,7 +81,8 @@ int samples_leave_out_rounds(struct samples *samples);
 double samples_disturbed(const struct samples *samples);
 
 /* Appends all ranks' samples to the first rank's; all ranks of `net` call it. Every rank must have taken the
- * same samples in the same order. Messages are not gathered: the first rank keeps its own. */
+ * same samples in the same order. Messages, and what checkpoints take, are not gathered: the first rank keeps
+ * its own. */
 void samples_gather(struct samples *samples, struct net *net);
 
 /* Returns the relative standard error of `value` as a prediction of another run's. `rounds` are what `count`

@@ -284,7 +284,7 @@ struct plot_options {
 };
 
 /* A time since the batch began, with its unit. */
-static int parse_seconds(void *at, const char *option, const char *text, struct rv_error_info *err)
+static int parse_moment(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
         static const struct {
                 const char *name;
@@ -308,9 +308,9 @@ static const struct setting plot_rows[] = {
          .help = "timeline, optimizer: which batch (default: the one in the middle)"},
         {SETTING_WHOLE, "rank", .argument = "R", AT(plot_options, rank), .min = 0, .max = 1 << 30,
          .help = "optimizer: which rank (default: where the optimizer phase is longest)"},
-        {SETTING_OWN, "from", .argument = "T", AT(plot_options, from), .parse = parse_seconds,
+        {SETTING_OWN, "from", .argument = "T", AT(plot_options, from), .parse = parse_moment,
          .help = "timeline: from when on, in time of the batch, such as 250ms or 1.5s (default: its begin)"},
-        {SETTING_OWN, "to", .argument = "T", AT(plot_options, to), .parse = parse_seconds,
+        {SETTING_OWN, "to", .argument = "T", AT(plot_options, to), .parse = parse_moment,
          .help = "timeline: until when (default: the end of the batch)"},
         {SETTING_LIST, "ranks", .argument = "R,R,...", AT(plot_options, ranks), .min = 0, .max = 1 << 30,
          .help = "timeline: of which ranks (default: all, or evenly chosen ones of the first pipeline)"},

@@ -47,7 +47,7 @@ BEGIN {
         may["sim"] = "sim/world sim/search sim/evidence"
         may["calibrate/profile"] = "models runtime/base runtime/sched runtime/plan runtime/engine calibrate/profile"
         may["calibrate"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report runtime/device runtime/net runtime/data runtime/nn" \
-                " runtime/optim calibrate/profile calibrate/trace/trace.h calibrate"
+                " runtime/optim calibrate/profile calibrate/trace/trace.h runtime/checkpoint/stream.h calibrate"
         may["calibrate/trace"] = "models runtime/base runtime/kineto runtime/device calibrate/profile calibrate calibrate/trace"
         may["plots"] = "models runtime/base runtime/sched runtime/plan runtime/engine runtime/report runtime/kineto plots plots/html/report.h"
         may["plots/html"] = "models runtime/base runtime/plan runtime/report plots plots/html"

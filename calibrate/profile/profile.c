@@ -35,6 +35,9 @@ static const char *const line_names[PROFILE_LINES] = {
         [LINE_OFFLOADED_UPDATE] = "offloaded_update",
         [LINE_WRITE_BACK] = "write_back",
         [LINE_LAYER_GATHER] = "layer_gather",
+        [LINE_SNAPSHOT] = "snapshot",
+        [LINE_FILE] = "file",
+        [LINE_FILE_WORK] = "file_work",
 };
 
 const char *profile_line_name(enum profile_line line)
@@ -1254,6 +1257,9 @@ int profile_no_line(const struct profile *profile, const struct profile_load *lo
                 [LINE_OFFLOADED_UPDATE] = " --precision fp32,mixed --offload",
                 [LINE_WRITE_BACK] = " --precision fp32,mixed --offload",
                 [LINE_LAYER_GATHER] = "",
+                [LINE_SNAPSHOT] = "",
+                [LINE_FILE] = "",
+                [LINE_FILE_WORK] = "",
         };
         char cure[160];
         if (profile->measured)

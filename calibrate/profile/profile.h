@@ -60,9 +60,14 @@ enum profile_line {
         /* ZeRO-3: a layer's weights gathered, or its gradients reduced. It is only in profiles that are
          * written by hand; calibrate does not measure it. */
         LINE_LAYER_GATHER,
+        /* A rank's state for a checkpoint, device to host. */
+        LINE_SNAPSHOT,
+        /* A file that is written until it is on the disk, and what a processor has to do for that. */
+        LINE_FILE,
+        LINE_FILE_WORK,
         PROFILE_LINES
 };
-/* A line's name in the file: "copy", "copy_back", ..., "layer_gather". */
+/* A line's name in the file: "copy", "copy_back", ..., "file_work". */
 const char *profile_line_name(enum profile_line line);
 /* Returns the line of all-reduces in a format. */
 enum profile_line profile_allreduce_line(enum dtype dtype);

@@ -76,6 +76,10 @@ static const struct {
         {"adam-eps", "epsilon", ""},
         {"data-path", "data", ""},
         {"save", "checkpoint", ""},
+        {"save-interval", "checkpoint-every", ""},
+        {"save-steps", "checkpoint-every", ""},
+        {"load", "resume", ""},
+        {"resume-from-checkpoint", "resume", ""},
         {"init-from", "init", ""},
         {"model-name-or-path", "init", ""},
         {"pretrained-checkpoint", "init", ""},
@@ -86,13 +90,6 @@ static const struct {
 static const struct {
         const char *name, *what;
 } unbuilt[] = {
-        {"resume", "a training cannot go on where it ended; --init begins a new one from weights"},
-        {"resume-from-checkpoint",
-         "a training cannot go on where it ended; --init begins a new one from weights"},
-        {"load", "a training cannot go on where it ended; --init begins a new one from weights"},
-        {"checkpoint-every", "--checkpoint writes the model once, at the end of the training"},
-        {"save-interval", "--checkpoint writes the model once, at the end of the training"},
-        {"save-steps", "--checkpoint writes the model once, at the end of the training"},
         {"dropout", "nothing is dropped out, neither in training nor in predictions"},
         {"attention-dropout", "nothing is dropped out, neither in training nor in predictions"},
         {"hidden-dropout", "nothing is dropped out, neither in training nor in predictions"},

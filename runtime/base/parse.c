@@ -133,6 +133,46 @@ int parse_tokens(const char *option, const char *text, double *tokens, struct rv
                 option, text);
 }
 
+/* Without a unit, or with a number that is none of a time, 0. */
+static double seconds_of(const char *text)
+{
+        static const struct {
+                const char *name;
+                double seconds;
+        } units[] = {{"s", 1}, {"min", 60}, {"h", 3600}};
+        char *end;
+        const double number = strtod(text, &end);
+        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+                if (end > text && strcmp(end, units[i].name) == 0 && number > 0 && number <= 1e9)
+                        return number * units[i].seconds;
+        return 0;
+}
+
+int parse_seconds(const char *option, const char *text, double *seconds, struct rv_error_info *err)
+{
+        const double found = seconds_of(text);
+        if (found > 0) {
+                *seconds = found;
+                return 0;
+        }
+        return rv_fail(err, RV_EINPUT, "%s: '%.64s' is not a time, such as 90s, 10min or 2h", option, text);
+}
+
+int parse_every(const char *option, const char *text, int64_t max, int64_t *steps, double *seconds,
+                struct rv_error_info *err)
+{
+        const double found = seconds_of(text);
+        int64_t number = 0;
+        if (!(found > 0) && parse_int(option, text, 1, max, &number, NULL))
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%s: '%.64s' is neither a number of steps nor a time, such as 100, 90s, 10min or 2h",
+                        option, text);
+        *steps = number;
+        *seconds = found;
+        return 0;
+}
+
 int parse_unknown(const char *option, const char *text, const char *const *names, struct rv_error_info *err)
 {
         enum { KNOWN = 512 };

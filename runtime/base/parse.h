@@ -36,6 +36,13 @@ int parse_rate(const char *option, const char *text, double *bytes_per_second, s
 /* Parses a number of tokens from 1 to 9e18: "300e9", or with K, M, B (1e9) or T (1e12) behind it, "300B". */
 int parse_tokens(const char *option, const char *text, double *tokens, struct rv_error_info *err);
 
+/* A time above 0, such as 90s, 10min or 2h, in seconds. */
+int parse_seconds(const char *option, const char *text, double *seconds, struct rv_error_info *err);
+/* How often something is done: every so many steps, from 1 to `max`, or whenever so much time has passed; the
+ * other one is 0. */
+int parse_every(const char *option, const char *text, int64_t max, int64_t *steps, double *seconds,
+                struct rv_error_info *err);
+
 /* Accepts the name of a file, which must not be empty. `path` then points to `text`. */
 int parse_path(const char *option, const char *text, const char **path, struct rv_error_info *err);
 

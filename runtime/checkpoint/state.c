@@ -1,4 +1,3 @@
-#define _GNU_SOURCE /* O_DIRECT */
 #include "runtime/checkpoint/state.h"
 
 #include "runtime/base/file.h"
@@ -75,64 +74,6 @@ static json_t *runs_json(const struct state_piece *piece)
 
 /* ---- writing ---- */
 
-/* A file that is written once, from its beginning, with a checksum. */
-struct stream {
-        const char *path;
-        int descriptor;
-        bool direct; /* past the page cache */
-        XXH3_state_t *hash;
-        int64_t bytes;
-};
-
-/* What is written past the page cache begins in memory and in the file at multiples of this, and has as many
- * bytes. */
-enum { BLOCK = 4096 };
-
-/* Copying to the page cache would take the processors from the training for as long as the disk takes. Where
- * a file system has no other way, it is left at that. */
-static void set_direct(struct stream *stream, bool direct)
-{
-        const int flags = fcntl(stream->descriptor, F_GETFL);
-        const int wanted = direct ? flags | O_DIRECT : flags & ~O_DIRECT;
-        stream->direct = fcntl(stream->descriptor, F_SETFL, wanted) == 0 && direct;
-}
-
-static int put(struct stream *stream, const void *data, int64_t bytes, struct rv_error_info *err)
-{
-        enum { AT_ONCE = 8 << 20 };
-        const char *from = data;
-        while (bytes > 0) {
-                const ssize_t written =
-                        write(stream->descriptor, from, (size_t)(bytes < AT_ONCE ? bytes : AT_ONCE));
-                if (written < 0 && errno == EINTR)
-                        continue;
-                if (written < 0 && errno == EINVAL && stream->direct) {
-                        set_direct(stream, false);
-                        continue;
-                }
-                if (written <= 0)
-                        return rv_fail(err, RV_ESYSTEM, "%s: could not be written: %s", stream->path,
-                                       written < 0 ? strerror(errno) : "nothing is taken");
-                XXH3_64bits_update(stream->hash, from, (size_t)written);
-                from += written;
-                bytes -= written;
-                stream->bytes += written;
-        }
-        return RV_OK;
-}
-
-/* Many bytes, from a multiple of BLOCK in the file on. */
-static int put_much(struct stream *stream, const void *data, int64_t bytes, struct rv_error_info *err)
-{
-        const int64_t blocks = (uintptr_t)data % BLOCK ? 0 : bytes / BLOCK * BLOCK;
-        if (blocks > 0)
-                set_direct(stream, true);
-        int rc = put(stream, data, blocks, err);
-        if (stream->direct)
-                set_direct(stream, false);
-        return rc != RV_OK ? rc : put(stream, (const char *)data + blocks, bytes - blocks, err);
-}
-
 static json_t *header_json(const struct state_piece *pieces, int count)
 {
         json_t *header = json_object(), *runs = json_object();
@@ -164,53 +105,38 @@ static json_t *header_json(const struct state_piece *pieces, int count)
 static int put_header(struct stream *stream, const struct state_piece *pieces, int count,
                       struct rv_error_info *err)
 {
-        char blanks[BLOCK];
+        char blanks[STREAM_BLOCK];
         json_t *header = header_json(pieces, count);
         char *text = json_object_get(header, "__metadata__") ? json_dumps(header, JSON_COMPACT) : NULL;
         json_decref(header);
         if (!text)
-                return rv_fail(err, RV_ESYSTEM, "%s: no memory for the header of %d pieces", stream->path,
-                               count);
+                return rv_fail(err, RV_ESYSTEM, "no memory for the header of %d pieces", count);
         memset(blanks, ' ', sizeof blanks);
         const uint64_t length = strlen(text),
-                       padded = (sizeof padded + length + BLOCK - 1) / BLOCK * BLOCK - sizeof padded;
-        int rc = put(stream, &padded, sizeof padded, err);
+                       padded = (sizeof padded + length + STREAM_BLOCK - 1) / STREAM_BLOCK * STREAM_BLOCK -
+                                sizeof padded;
+        int rc = stream_put(stream, &padded, sizeof padded, err);
         if (rc == RV_OK)
-                rc = put(stream, text, (int64_t)length, err);
+                rc = stream_put(stream, text, (int64_t)length, err);
         if (rc == RV_OK)
-                rc = put(stream, blanks, (int64_t)(padded - length), err);
+                rc = stream_put(stream, blanks, (int64_t)(padded - length), err);
         free(text);
         return rc;
 }
 
 int state_write_part(const char *path, const struct state_piece *pieces, int count, const float *elements,
-                     struct state_file *written, struct rv_error_info *err)
+                     struct stream_end *written, struct rv_error_info *err)
 {
-        struct stream stream = {.path = path, .hash = XXH3_createState()};
+        struct stream *stream = stream_create(path, err);
         int64_t all = 0;
+        if (!stream)
+                return err->code;
         for (int i = 0; i < count; i++)
                 all += pieces[i].count;
-        stream.descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (!stream.hash || stream.descriptor < 0) {
-                const int reason = stream.hash ? errno : ENOMEM;
-                XXH3_freeState(stream.hash);
-                if (stream.descriptor >= 0)
-                        close(stream.descriptor);
-                return rv_fail(err, RV_ESYSTEM, "%s: cannot be written: %s", path, strerror(reason));
-        }
-        XXH3_64bits_reset(stream.hash);
-        int rc = put_header(&stream, pieces, count, err);
+        int rc = put_header(stream, pieces, count, err);
         if (rc == RV_OK)
-                rc = put_much(&stream, elements, STATE_KINDS * all * (int64_t)sizeof *elements, err);
-        if (rc == RV_OK && fsync(stream.descriptor) != 0)
-                rc = rv_fail(err, RV_ESYSTEM, "%s: could not be written: %s", path, strerror(errno));
-        if (close(stream.descriptor) != 0 && rc == RV_OK)
-                rc = rv_fail(err, RV_ESYSTEM, "%s: could not be written: %s", path, strerror(errno));
-        *written = (struct state_file){stream.bytes, XXH3_64bits_digest(stream.hash)};
-        XXH3_freeState(stream.hash);
-        if (rc != RV_OK)
-                unlink(path);
-        return rc;
+                rc = stream_put_much(stream, elements, STATE_KINDS * all * (int64_t)sizeof *elements, err);
+        return stream_close(stream, rc, written, err);
 }
 
 /* ---- the index ---- */
@@ -229,7 +155,7 @@ static char *checksum_of(const json_t *index, char text[20])
         return text;
 }
 
-static int write_index(const char *folder, json_t *index, const struct state_file *files, int count,
+static int write_index(const char *folder, json_t *index, const struct stream_end *files, int count,
                        struct rv_error_info *err)
 {
         char path[PATH], checksum[20], name[FOLDER_PART];
@@ -251,7 +177,7 @@ static int write_index(const char *folder, json_t *index, const struct state_fil
 }
 
 int state_complete(const char *temporary, const char *folder, int64_t step, json_t *index,
-                   const struct state_file *files, int count, struct rv_error_info *err)
+                   const struct stream_end *files, int count, struct rv_error_info *err)
 {
         char name[FOLDER_CHECKPOINT];
         folder_name_step(name, folder, step);

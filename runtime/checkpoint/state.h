@@ -15,7 +15,7 @@
 #define RANVIER_RUNTIME_CHECKPOINT_STATE_H
 
 #include "models/partition.h"
-#include "runtime/base/error.h"
+#include "runtime/checkpoint/stream.h"
 
 #include <jansson.h>
 #include <stdint.h>
@@ -31,25 +31,19 @@ struct state_piece {
         int64_t first, count;
 };
 
-/* What was written. */
-struct state_file {
-        int64_t bytes;
-        uint64_t checksum;
-};
-
 /* Writes the file of one rank, and waits until it is on the disk. `elements` are those of all pieces, of the
  * first kind, then of the second and third; if they begin at a multiple of 4096 bytes, they go past the page
  * cache, where the file system lets them. The file must not be there. Returns 0, or RV_ESYSTEM with a
  * sentence; what was written then is removed. */
 int state_write_part(const char *path, const struct state_piece *pieces, int count, const float *elements,
-                     struct state_file *written, struct rv_error_info *err);
+                     struct stream_end *written, struct rv_error_info *err);
 
 /* Completes a checkpoint whose parts lie in `temporary`, named by folder_name_part: completes the index with
  * them and its checksum, writes it beside them, and gives all of it the name that the checkpoint of so many
  * steps has in `folder`, in the place of one that is there; waits until that is on the disk. `index`, an
  * object, is changed. Returns 0, or RV_ESYSTEM with a sentence, and then `temporary` is removed. */
 int state_complete(const char *temporary, const char *folder, int64_t step, json_t *index,
-                   const struct state_file *files, int count, struct rv_error_info *err);
+                   const struct stream_end *files, int count, struct rv_error_info *err);
 
 /* Reads the index of a folder and checks it: that it is whole, and that all its files are there with their
  * sizes, in the folder itself. Returns it, the caller's to free, or NULL with a sentence (RV_EINPUT). */

@@ -26,7 +26,7 @@ _Static_assert((int)STATE_PARAMETER == (int)NN_PARAMETERS && (int)STATE_MOMENT =
 
 /* What the ranks tell rank 0 of their part of a checkpoint. */
 struct part {
-        struct state_file file;
+        struct stream_end file;
         struct rv_error_info err; /* code RV_OK: it was written */
 };
 
@@ -239,7 +239,7 @@ static void *complete(void *context)
 {
         struct keeper *k = context;
         const int ranks = k->trainer->net->ranks;
-        struct state_file *files = calloc((size_t)ranks, sizeof *files);
+        struct stream_end *files = calloc((size_t)ranks, sizeof *files);
         int rc = files ? RV_OK : rv_fail(&k->failure, RV_ESYSTEM, "no memory for an index");
         for (int i = 0; rc == RV_OK && i < ranks; i++)
                 files[i] = k->parts[i].file;

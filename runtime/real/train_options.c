@@ -42,28 +42,10 @@ static int parse_injection(void *settings, const char *option, const char *text,
         return 0;
 }
 
-/* Steps, or a time. */
-static int parse_every(void *at, const char *option, const char *text, struct rv_error_info *err)
+static int parse_checkpoint_every(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
-        static const struct {
-                const char *unit;
-                double seconds;
-        } units[] = {{"s", 1}, {"min", 60}, {"h", 3600}};
         struct train_settings *s = at;
-        char *end;
-        const double number = strtod(text, &end);
-        s->checkpoint_steps = 0;
-        s->checkpoint_seconds = 0;
-        for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-                if (end > text && strcmp(end, units[i].unit) == 0 && number > 0 && number <= 1e9)
-                        s->checkpoint_seconds = number * units[i].seconds;
-        if (s->checkpoint_seconds > 0)
-                return 0;
-        if (parse_int(option, text, 1, MAX_STEPS, &s->checkpoint_steps, NULL) == 0)
-                return 0;
-        return rv_fail(err, RV_EINPUT,
-                       "%s: '%.64s' is neither a number of steps nor a time, such as 100, 90s, 10min or 2h",
-                       option, text);
+        return parse_every(option, text, MAX_STEPS, &s->checkpoint_steps, &s->checkpoint_seconds, err);
 }
 
 #define AT(member)          .offset = offsetof(struct train_settings, member)
@@ -111,7 +93,7 @@ static const struct setting option_rows[] = {
         {SETTING_PATH, "checkpoint", .argument = "PATH", AT(checkpoint),
          .help = "Write the trained model, for transformers, ranvier sample and --init: a folder with config.json and "
                  "model.safetensors, or that file alone if PATH ends in .safetensors"},
-        {SETTING_OWN, "checkpoint-every", .argument = "N|TIME", .parse = parse_every,
+        {SETTING_OWN, "checkpoint-every", .argument = "N|TIME", .parse = parse_checkpoint_every,
          .help = "Keep the whole state in the folder --checkpoint, from which --resume goes on: behind every N steps, or when TIME "
                  "has gone by, such as 90s, 10min or 2h, and at the end; it is written beside training. The trained model is "
                  "then PATH/model. SIGTERM or SIGUSR1 keeps one more, and ends the run with status 75"},

@@ -148,7 +148,7 @@ static int write_model(struct source *source, const char *path, struct rv_error_
 /* ---- a checkpoint ---- */
 
 /* Number `part` of `parts`, in memory for all of its elements. */
-static int write_part(struct source *source, const char *path, int part, int parts, struct state_file *file,
+static int write_part(struct source *source, const char *path, int part, int parts, struct stream_end *file,
                       struct rv_error_info *err)
 {
         struct state_piece *pieces = calloc((size_t)source->count, sizeof *pieces);
@@ -187,7 +187,7 @@ static int write_checkpoint(struct source *source, const char *folder, int parts
         folder_name_temporary(temporary, folder, source->step, (int)getpid());
         if ((mkdir(folder, 0777) != 0 && errno != EEXIST) || mkdir(temporary, 0777) != 0)
                 return rv_fail(err, RV_ESYSTEM, "%s: cannot be written: %s", folder, strerror(errno));
-        struct state_file *files = calloc((size_t)parts, sizeof *files);
+        struct stream_end *files = calloc((size_t)parts, sizeof *files);
         if (!files)
                 rc = rv_fail(err, RV_ESYSTEM, "no memory for %d parts", parts);
         for (int i = 0; rc == RV_OK && i < parts; i++) {

@@ -197,6 +197,9 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
         if (!load->lines[LINE_COPY].fit.present)
                 return profile_no_line(profile, load, LINE_COPY, err);
         p->copies = load;
+        for (int i = 0; i < profile->load_count && !p->files; i++)
+                if (profile->loads[i].lines[LINE_FILE].fit.present)
+                        p->files = &profile->loads[i];
         p->collectives.library = LIBRARY_RANVIER;
         if (ranks == 1)
                 return 0;

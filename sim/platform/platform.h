@@ -195,6 +195,11 @@ struct platform {
          * stand for, and whose copies are taken as they were measured. They belong to the profile, which must
          * live as long. NULL means none. */
         const struct profile_load *messages, *allreduces[DTYPES], *copies;
+        /* Set by predict_save: what nodes write checkpoints at, each; 0: as was measured (`files`). */
+        double file_bytes_per_second;
+        /* Local platform: the load of the profile that has the lines of checkpoints. NULL: none were
+         * measured. */
+        const struct profile_load *files;
         /* Set by costs_open: messages or all-reduces go through host memory, so that platform_write_xml
          * writes the ends of staged messages too. */
         bool staged;

@@ -15,6 +15,8 @@ static enum profile_line line_of(enum op_kind kind)
         case OP_STORE_WEIGHTS:
         case OP_STAGE_OUT:
                 return LINE_COPY_BACK;
+        case OP_SNAPSHOT:
+                return LINE_SNAPSHOT;
         default:
                 assert(kind == OP_LOAD || kind == OP_FETCH_ACTIVATIONS || kind == OP_STAGE_IN ||
                        kind == OP_FETCH_WEIGHTS);
@@ -24,7 +26,7 @@ static enum profile_line line_of(enum op_kind kind)
 
 double copies_seconds(const struct platform *platform, const struct op *op, bool fits_only, bool both)
 {
-        const struct profile_load *measured = platform->copies;
+        const struct profile_load *measured = op->kind == OP_SNAPSHOT ? platform->files : platform->copies;
         const enum profile_line line = line_of(op->kind);
         const double alone = profile_line_seconds(measured, line, op->bytes, fits_only);
         double beside = alone; /* fetches and write backs were measured while both directions copied */
@@ -33,6 +35,18 @@ double copies_seconds(const struct platform *platform, const struct op *op, bool
         else if (both && line == LINE_COPY_BACK)
                 beside = profile_line_seconds(measured, LINE_COPY_BACK_BOTH, op->bytes, fits_only);
         return isnan(beside) ? alone : fmax(alone, beside); /* not measured: one is as fast as alone */
+}
+
+struct file_seconds copies_file_seconds(const struct platform *platform, int ranks, int rank, int64_t bytes,
+                                        bool fits_only)
+{
+        const int of_node = platform_place(platform, rank).figures->gpus_per_node;
+        const int64_t all = bytes * (of_node < ranks ? of_node : ranks);
+        if (platform->file_bytes_per_second > 0)
+                return (struct file_seconds){.all = (double)all / platform->file_bytes_per_second};
+        return (struct file_seconds){
+                .all = profile_line_seconds(platform->files, LINE_FILE, all, fits_only),
+                .work = profile_line_seconds(platform->files, LINE_FILE_WORK, bytes, fits_only)};
 }
 
 int copies_check_lines(const struct platform *platform, const struct options *options,

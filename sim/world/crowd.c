@@ -28,7 +28,7 @@ static void say_ends(const struct crowd *crowd)
                 sim_lane_ends(crowd->jobs[i].lane, crowd->since + crowd->jobs[i].seconds / each);
 }
 
-void crowd_begin(struct crowd *crowd, struct sim_lane *lane, int width, double seconds)
+void crowd_begin(struct crowd *crowd, struct sim_lane *lane, double width, double seconds)
 {
         const double now = lane->rank->world->now;
         if (crowd->processors == 0) {

@@ -10,10 +10,11 @@
 
 #include "sim/world/driver_sim.h"
 
-/* What is under way on a lane, on how many processors, and how long it would take with these for its own. */
+/* What is under way on a lane, on how many processors (below 1: which part of its time it computes), and how
+ * long it would take with these for its own. */
 struct crowd_job {
         struct sim_lane *lane;
-        int width;
+        double width;
         double seconds;
 };
 
@@ -31,7 +32,7 @@ struct crowd {
 
 /* Begins what a lane has under way, on `width` processors, and says when it ends, which changes as others
  * begin and end. */
-void crowd_begin(struct crowd *crowd, struct sim_lane *lane, int width, double seconds);
+void crowd_begin(struct crowd *crowd, struct sim_lane *lane, double width, double seconds);
 /* Must be called when the lane's operation ends, before another one begins; does nothing if it is none of
  * the crowd's. */
 void crowd_end(struct crowd *crowd, const struct sim_lane *lane);

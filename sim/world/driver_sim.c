@@ -311,7 +311,9 @@ static bool lane_used(const struct sim_world *world, int stage, enum op_lane lan
         case LANE_HOST_TO_DEVICE:
                 return first || last || copies;
         case LANE_DEVICE_TO_HOST:
-                return copies;
+                return copies || world->saves >= 0;
+        case LANE_FILES:
+                return world->saves >= 0;
         case LANE_RECEIVE_PREVIOUS:
         case LANE_SEND_PREVIOUS:
                 return !first || around;
@@ -385,7 +387,7 @@ static bool stands_for_itself(const struct sim_world *world, int rank)
 }
 
 int sim_world_init(struct sim_world *world, const struct options *options, struct sim_folds folds,
-                   const struct sim_physics *physics, struct trace *trace, int batches,
+                   const struct sim_physics *physics, struct trace *trace, int batches, int saves,
                    const struct network_place *places, struct rv_error_info *err)
 {
         *world = (struct sim_world){
@@ -397,6 +399,7 @@ int sim_world_init(struct sim_world *world, const struct options *options, struc
                 .ranks = (int)options_ranks(options) / (folds.replicas ? options_replicas(options) : 1) /
                          (folds.shards ? options->tp : 1),
                 .batches = batches,
+                .saves = saves,
         };
         world->marked_capacity = world->ranks * LANES;
         world->rank = calloc((size_t)world->ranks, sizeof *world->rank);

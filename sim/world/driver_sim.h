@@ -122,6 +122,8 @@ struct sim_world {
         struct sim_folds folds;
         /* The number of simulated ranks, and of batches that each of them runs. */
         int ranks, batches;
+        /* The batch, counted from 0, that a checkpoint follows; -1: none. */
+        int saves;
         /* [ranks] */
         struct sim_rank *rank;
         /* [batches][ranks] */
@@ -149,7 +151,7 @@ struct sim_world {
  * its context is not. Returns RV_ESYSTEM if memory runs out. The caller calls sim_world_free, after an error
  * too. */
 int sim_world_init(struct sim_world *world, const struct options *options, struct sim_folds folds,
-                   const struct sim_physics *physics, struct trace *trace, int batches,
+                   const struct sim_physics *physics, struct trace *trace, int batches, int saves,
                    const struct network_place *places, struct rv_error_info *err);
 void sim_world_free(struct sim_world *world);
 

@@ -1,6 +1,7 @@
 #include "sim/world/predict.h"
 
 #include "runtime/plan/framework.h"
+#include "sim/world/copies.h"
 #include "sim/world/priced.h"
 
 #include <math.h>
@@ -51,16 +52,67 @@ void predict_close(struct prediction *p)
         *p = (struct prediction){0};
 }
 
+int predict_save(struct prediction *p, double bytes_per_second, struct rv_error_info *err)
+{
+        struct platform *platform = &p->costs.platform;
+        if (bytes_per_second > 0)
+                platform->file_bytes_per_second = bytes_per_second;
+        if (platform->copies && !platform->files)
+                return profile_no_line(&p->machine->profile, platform->copies, LINE_SNAPSHOT, err);
+        if (!platform->copies && !(platform->file_bytes_per_second > 0))
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--checkpoint-every needs --file-rate: what each node of platform %s writes to "
+                        "files, such as 2GB/s",
+                        platform->name);
+        p->saves = true;
+        return RV_OK;
+}
+
+/* The batch behind the last one that was asked for is the one beside which the checkpoint is written; if that
+ * takes longer, so many more of them are slower. */
+static void collect_checkpoint(struct prediction *p)
+{
+        const struct options *o = p->options;
+        const struct sim_world *world = &p->world;
+        const struct batch_times *saved = world->times + (int64_t)(p->batches - 1) * world->ranks,
+                                 *beside = saved + world->ranks;
+        const struct plan *plan = &world->plan;
+        struct checkpoint_costs *c = &p->checkpoint;
+        const double alone = phases_of(saved, world->ranks).batch_seconds;
+        double ended = 0, all_saved = 0, next_ended = 0;
+        for (int i = 0; i < world->ranks; i++) {
+                ended = fmax(ended, saved[i].ended);
+                all_saved = fmax(all_saved, saved[i].saved);
+                next_ended = fmax(next_ended, beside[i].ended);
+        }
+        const double slower = fmax(0, next_ended - all_saved - alone);
+        for (int i = 0; i < plan_ranks(plan); i++) {
+                const int64_t bytes =
+                        options_core_stage(o, plan_stage(plan, i), plan_shard(plan, i)).checkpoint_bytes;
+                const bool copy = plan_hybrid(plan) && plan_group(plan, i, GROUP_SHARE_DATA).index > 0;
+                c->bytes += copy ? 0 : bytes;
+                c->rank_bytes = bytes > c->rank_bytes ? bytes : c->rank_bytes;
+        }
+        c->writing_seconds = copies_file_seconds(&p->costs.platform, (int)options_ranks(o), 0, c->rank_bytes,
+                                                 p->machine->fits_only)
+                                     .all;
+        c->exposed_seconds = all_saved - ended;
+        c->slower_seconds = slower * fmax(1, c->writing_seconds / (alone + slower));
+}
+
 static int collect(struct prediction *p, struct rv_error_info *err)
 {
         const struct sim_world *world = &p->world;
         const int ranks = (int)options_ranks(p->options);
-        p->batch_seconds = malloc((size_t)world->batches * sizeof *p->batch_seconds);
+        p->batch_seconds = malloc((size_t)p->batches * sizeof *p->batch_seconds);
         p->rank_live_peak = malloc((size_t)ranks * sizeof *p->rank_live_peak);
         if (!p->batch_seconds || !p->rank_live_peak)
-                return rv_fail(err, RV_ESYSTEM, "no memory for the results of %d batches", world->batches);
-        p->phases = phases_median(world->times, world->batches, world->ranks, p->batch_seconds);
-        for (int i = 0; p->machine && i < world->batches; i++)
+                return rv_fail(err, RV_ESYSTEM, "no memory for the results of %d batches", p->batches);
+        p->phases = phases_median(world->times, p->batches, world->ranks, p->batch_seconds);
+        if (p->saves)
+                collect_checkpoint(p);
+        for (int i = 0; p->machine && i < p->batches; i++)
                 p->batch_seconds[i] += machine_framework_step(p->machine, p->options);
         for (int i = 0; i < ranks; i++)
                 p->rank_live_peak[i] = sim_find(world, i)->ledger.total_peak[MEMORY_DEVICE];
@@ -117,6 +169,7 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
         const struct options *o = p->options;
         struct priced priced;
         struct sim_physics own = priced_physics(&priced);
+        p->batches = batches;
         int rc = decide_fold(p, traced, err);
         const int ranks = fold_platform(p);
         p->places = calloc((size_t)ranks, sizeof *p->places);
@@ -126,9 +179,10 @@ int predict_run(struct prediction *p, const struct sim_physics *physics, const d
                 rc = network_open(&p->costs.platform, ranks, o->pp, p->places, err);
         if (rc == 0)
                 rc = sim_world_init(&p->world, o, p->folds, physics ? physics : &own,
-                                    traced ? &p->trace : NULL, batches, p->places, err);
+                                    traced ? &p->trace : NULL, batches + p->saves,
+                                    p->saves ? batches - 1 : -1, p->places, err);
         if (rc == 0)
-                rc = priced_init(&priced, &p->costs, o, ranks, err);
+                rc = priced_init(&priced, &p->costs, o, ranks, p->saves, err);
         if (rc)
                 return rc;
         for (int i = 0; start_seconds && i < ranks; i++)
@@ -146,7 +200,7 @@ struct report predict_report(const struct prediction *p, const char *command, do
                 .command = command,
                 .options = p->options,
                 .batch_seconds = p->batch_seconds,
-                .batches = p->world.batches,
+                .batches = p->batches,
                 .pipeline_seconds = p->phases.pipeline_seconds,
                 .allreduce_seconds = p->phases.allreduce_seconds,
                 .optimizer_seconds = p->phases.optimizer_seconds,

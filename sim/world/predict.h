@@ -12,6 +12,14 @@
 #include "sim/world/machine.h"
 #include "sim/world/costs.h"
 
+/* What one checkpoint costs: its bytes (of the rank that has most, and of all), and seconds. */
+struct checkpoint_costs {
+        int64_t rank_bytes, bytes;
+        /* In which training waits for the copy to host memory; by how much the batches are longer beside
+         * which it is written; and, hidden behind these, until the last rank has written. */
+        double exposed_seconds, slower_seconds, writing_seconds;
+};
+
 /* Arrays over ranks have an entry for each rank of the plan, folded or not. */
 struct prediction {
         /* The resolved plan; the caller's. */
@@ -34,8 +42,12 @@ struct prediction {
         /* Why replicas were not folded although that was tried, as a clause, where a user should know; else
          * NULL. */
         const char *not_folded, *shards_not_folded;
-        /* [world.batches]: seconds of each batch. */
+        /* How many batches were asked for; and the seconds of each, [batches]. */
+        int batches;
         double *batch_seconds;
+        /* If the caller asked for a checkpoint (predict_save): what it costs. */
+        bool saves;
+        struct checkpoint_costs checkpoint;
         /* Phases of the batch whose time is nearest to the median. */
         struct phases phases;
         /* [ranks]: most device bytes in use at once. */
@@ -48,6 +60,11 @@ struct prediction {
 int predict_open(struct prediction *p, const struct options *options, const struct machine *machine,
                  struct rv_error_info *err);
 void predict_close(struct prediction *p);
+
+/* Asks, behind predict_open, for what a checkpoint costs: one follows the last batch, and is written beside
+ * one more. Nodes write at `bytes_per_second` each, 0: as the platform says, or else as was measured.
+ * RV_EINPUT where nothing says it. */
+int predict_save(struct prediction *p, double bytes_per_second, struct rv_error_info *err);
 
 /* Runs `batches` batches in SimGrid, which is possible once in a process, and fills the results. `physics`
  * says what operations take; NULL means the prices of predict_open. start_seconds[ranks] says when each rank

@@ -432,6 +432,21 @@ static void copy_measured(struct priced *priced, struct sim_lane *lane, const st
                 sim_lane_ends(lane, lane->rank->world->now + alone);
 }
 
+/* What the ranks of a node write together goes to one disk, or over one link to it. */
+static void write_file(struct priced *priced, struct sim_lane *lane)
+{
+        const struct file_seconds file =
+                copies_file_seconds(&priced->costs->platform, plan_ranks(&lane->rank->world->plan),
+                                    lane->rank->rank, lane->now.op.bytes, priced->costs->machine->fits_only);
+        /* A kernel ends when the last of its threads does, whichever has less of its processor. */
+        const int threads = priced->lanes ? priced->costs->platform.lane_processors : 1;
+        if (file.work > 0)
+                crowd_begin(priced->lanes ? lanes_of(priced, lane) : &priced->crowd, lane,
+                            threads * file.work / file.all, file.all);
+        else
+                sim_lane_ends(lane, lane->rank->world->now + file.all);
+}
+
 /* Between host and device: as it was measured, or a flow over the links between them. */
 static void copy(struct priced *priced, struct sim_lane *lane, const struct op *op)
 {
@@ -501,12 +516,17 @@ static bool begin(void *context, struct sim_lane *lane)
                 copy(priced, lane, op);
                 return true;
         }
+        if (op->kind == OP_REDUCE_SCALARS)
+                lane->now.op.more = lane->rank->done == lane->rank->world->saves;
         switch (op->kind) {
         case OP_SEND_ACTIVATION:
         case OP_SEND_GRADIENT:
         case OP_RECEIVE_ACTIVATION:
         case OP_RECEIVE_GRADIENT:
                 return begin_message(lane);
+        case OP_WRITE:
+                write_file(priced, lane);
+                return true;
         case OP_ALLREDUCE:
         case OP_REDUCE_SCATTER:
         case OP_ALL_GATHER:
@@ -549,7 +569,7 @@ struct sim_physics priced_physics(struct priced *priced)
 }
 
 int priced_init(struct priced *priced, const struct costs *costs, const struct options *options, int ranks,
-                struct rv_error_info *err)
+                bool saves, struct rv_error_info *err)
 {
         const struct platform *platform = &costs->platform;
         *priced = (struct priced){.costs = costs,
@@ -558,7 +578,7 @@ int priced_init(struct priced *priced, const struct costs *costs, const struct o
                                   .crowd = {.processors = platform->processors,
                                             .ranks = platform->gpus_per_node,
                                             .waiting = platform->waiting}};
-        if (!options->offload || platform->lane_processors == 0)
+        if (!(options->offload || saves) || platform->lane_processors == 0)
                 return RV_OK;
         priced->lanes = calloc((size_t)ranks, sizeof *priced->lanes);
         if (!priced->lanes)

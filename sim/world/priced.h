@@ -70,10 +70,10 @@ struct priced {
         int unit_count;
 };
 
-/* Fills it for simulated ranks (as many as there are places) that train with these options. RV_ESYSTEM: no
- * memory. */
+/* Fills it for simulated ranks (as many as there are places) that train with these options, and, if `saves`,
+ * with a checkpoint. RV_ESYSTEM: no memory. */
 int priced_init(struct priced *priced, const struct costs *costs, const struct options *options, int ranks,
-                struct rv_error_info *err);
+                bool saves, struct rv_error_info *err);
 void priced_free(struct priced *priced);
 /* Returns the physics. `priced` must live as long as it. */
 struct sim_physics priced_physics(struct priced *priced);

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """What checkpoints cost GPT-2 124M: one training that keeps one about once a minute, RUNS of them (5). In turns, in one run: the steps beside
 which a checkpoint is written, and the others. Printed: what training waited for, what steps take longer beside a thread that writes, and both as a
-share of a minute; what a checkpoint's rate to the disk is, and that of dd with as many bytes and the same fsync, right after."""
+share of a minute; what a checkpoint's rate to the disk is, and that of dd with as many bytes and the same fsync, right after; and what
+simulate --checkpoint-every predicts of all that, by a profile that calibrate made in the same folder just before."""
 import csv
 import json
 import os
@@ -11,7 +12,10 @@ import sys
 import tempfile
 
 RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-MODEL = ["gpt2-124m", "--seq-len", "256", "--micro-batch-size", "4", "--batch-size", "4", "--threads", str(os.cpu_count())]
+PASS = ["--seq-len", "256", "--micro-batch-size", "4"]
+THREADS = ["--threads", str(os.cpu_count())]
+PLAN = ["gpt2-124m", *PASS, "--batch-size", "4"]
+MODEL = [*PLAN, *THREADS]
 
 
 def main():
@@ -27,6 +31,10 @@ def main():
             with open(path("log.csv")) as file:
                 return [float(row["batch_seconds"]) for row in csv.DictReader(file)]
 
+        def quietly(*words):
+            return subprocess.run([binary, *words], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+
+        quietly("calibrate", "--model", "gpt2-124m", *PASS, *THREADS, "--quick", "--out", path("profile.json"))
         step = statistics.median(train(6)[2:])
         every = max(2, round(60 / step))
         took = train(every * RUNS + every // 2, "--checkpoint", path("kept"), "--checkpoint-every", str(every))
@@ -54,6 +62,12 @@ def main():
         print(f"steps beside took longer   {spread(longer)}")
         print(f"together                   {statistics.median(share):.2f} % of the time ({min(share):.2f} to {max(share):.2f})")
         print(f"written in                 {spread(writing)}: {kept['bytes_of_rank_0'] / 1e9 / statistics.median(writing):.2f} GB/s")
+        predicted = json.loads(quietly("simulate", *PLAN, "--profile", path("profile.json"), "--platform", "local", "--gpus", "1",
+                                       "--checkpoint-every", str(every), "--json"))["checkpoints"]
+        waits, slower, seconds = (predicted[name] for name in ("exposed_seconds", "slower_seconds", "writing_seconds"))
+        measured = statistics.median([a + b for a, b in zip(exposed, longer)])
+        print(f"predicted                  {waits:.3f} s waited, {slower:.3f} s longer, written in {seconds:.3f} s: "
+              f"{100 * predicted['share_of_time']:.2f} % of the time; a checkpoint costs {100 * ((waits + slower) / measured - 1):+.1f} % of what was measured")
         blocks = kept["bytes_of_rank_0"] // (8 << 20)
         said = subprocess.run(["dd", "if=/dev/zero", f"of={path('dd')}", "bs=8M", f"count={blocks}", "conv=fsync"], capture_output=True, text=True).stderr
         print(f"dd, as many bytes          {said.strip().splitlines()[-1]}")

@@ -34,7 +34,7 @@ static float value(int kind, uint32_t id, int64_t whole)
  * tensors. */
 static void write_layout(const char *folder, int shards, int parts)
 {
-        struct state_file files[RANKS];
+        struct stream_end files[RANKS];
         char name[FOLDER_PART], path[FOLDER_FILE];
         struct rv_error_info err = {0};
         const struct stage whole = partition_stage(&small, 1, 0);
@@ -146,7 +146,7 @@ static void what_is_missing_is_said(void **state)
         snprintf(path, sizeof path, "%s/%s", temporary, name);
         const struct state_piece piece = {&tensors[0], 0, 4};
         const float elements[12] = {1, 2, 3, 4};
-        struct state_file file;
+        struct stream_end file;
         assert_int_equal(state_write_part(path, &piece, 1, elements, &file, &err), RV_OK);
         assert_int_equal(state_write_part(path, &piece, 1, elements, &file, &err),
                          RV_ESYSTEM); /* it is there */

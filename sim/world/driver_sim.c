@@ -167,7 +167,7 @@ static void complete(struct sim_rank *rank, const struct op *done)
         if (rank->world->shows && done->kind == OP_BACKWARD)
                 show_progress(rank->world);
         engine_complete(&rank->engine, done);
-        if (engine_done(&rank->engine))
+        if (engine_done(&rank->engine) && !finished(rank)) /* a write may outlast the last batch */
                 end_batch(rank);
 }
 

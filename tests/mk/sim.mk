@@ -11,7 +11,7 @@ $(BUILD)/tests/test_collective_table: $(call obj,tests/unit/test_collective_tabl
 	$(TEST_LINK)
 $(BUILD)/tests/test_collective: $(call obj,tests/unit/test_collective.c) $(call lib,sim engine core profile models base)
 	$(TEST_LINK) $(SIMGRID_LIBS)
-SCRIPT_TESTS += tests/cli/price.py tests/cli/profiles.py tests/cli/machines.py tests/cli/platforms.sh tests/cli/simulate.sh tests/cli/sweep.sh tests/cli/plan.py tests/cli/replay.py tests/cli/fold.py tests/cli/grid.py tests/cli/zero.py tests/cli/overlap.py
+SCRIPT_TESTS += tests/cli/price.py tests/cli/profiles.py tests/cli/machines.py tests/cli/platforms.sh tests/cli/simulate.sh tests/cli/sweep.sh tests/cli/plan.py tests/cli/replay.py tests/cli/checkpoints.py tests/cli/fold.py tests/cli/grid.py tests/cli/zero.py tests/cli/overlap.py
 $(BUILD)/tests/test_price: $(call obj,tests/unit/test_price.c) $(call lib,sim engine core profile models base)
 	$(TEST_LINK) $(SIMGRID_LIBS)
 TESTS += test_paper_batch test_space

@@ -67,7 +67,7 @@ def operations(path):
     with open(path) as file:
         events = json.load(file)
     events = events["traceEvents"] if isinstance(events, dict) else events
-    return [(e["name"], e["pid"], e["args"]["batch"], e["ts"], e["ts"] + e["dur"], e["args"]["bytes"])
+    return [(e["args"]["kind"], e["pid"], e["args"]["batch"], e["ts"], e["ts"] + e["dur"], e["args"]["bytes"])
             for e in events if e.get("ph") == "X" and "batch" in e.get("args", {})]
 
 

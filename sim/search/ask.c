@@ -125,6 +125,10 @@ static const struct setting option_rows[] = {
         {SETTING_HEADING, .help = "The same for all plans:"},
         {SETTING_OWN, "tokens", .argument = "T", .parse = parse_tokens_of_all,
          .help = "Tokens of the whole training, for its days (default 300B)"},
+        {SETTING_OWN, "checkpoint-every", .argument = "N|TIME", AT(checkpoints), .parse = checkpoints_parse_every,
+         .help = "All times are of a training that keeps a checkpoint every N batches, or so often (10min)"},
+        {SETTING_RATE, "file-rate", .argument = "RATE", AT(checkpoints.file_rate),
+         .help = "With --checkpoint-every: as of ranvier simulate"},
         {SETTING_SET, "fits-only", AT(fits_only), .help = "Price by the profile's fits even what was measured"},
         {SETTING_INT, "jobs", .argument = "N", AT(jobs), .min = 1, .max = 4096,
          .help = "Processes at a time (default: the processor's cores)"},
@@ -382,6 +386,10 @@ void ask_print_command(const struct ask *s, const struct options *o, FILE *out)
         fprintf(out, " --gpus %d", (int)options_ranks(o));
         print_fixed(s, out);
         ask_print_plan(o, out);
+        if (s->checkpoints.text)
+                fprintf(out, " --checkpoint-every %s", s->checkpoints.text);
+        if (s->checkpoints.file_rate > 0)
+                fprintf(out, " --file-rate %.15gB/s", s->checkpoints.file_rate);
         putc('\n', out);
 }
 
@@ -412,5 +420,7 @@ int ask_machine(struct ask *s, struct rv_error_info *err)
         int rc = named_machine_take(&s->named, s->machine, &s->profile, &s->platform, err);
         if (rc == 0 && !s->space.gpus.count && s->named.gpus)
                 s->space.gpus = (struct int_list){{s->named.gpus}, 1};
+        if (rc == 0)
+                rc = checkpoints_check(&s->checkpoints, err);
         return rc ? rc : check_machine(s, err);
 }

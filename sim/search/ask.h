@@ -8,6 +8,7 @@
 
 #include "runtime/plan/framework.h"
 #include "sim/search/space.h"
+#include "sim/world/checkpoints.h"
 #include "sim/world/named_machine.h"
 
 enum { ASK_FLAGS = 64 };
@@ -31,6 +32,7 @@ struct ask {
         /* 0: not given. */
         int jobs;
         bool fits_only;
+        struct checkpoints_asked checkpoints;
         /* Of --like. */
         struct framework framework;
 };

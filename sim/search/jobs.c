@@ -62,10 +62,14 @@ static int predict(const struct candidate *candidate, const struct jobs *jobs, s
 {
         struct prediction p;
         int rc = predict_open(&p, &candidate->options, candidate->machine, err);
+        if (rc == 0 && jobs->checkpoints.text)
+                rc = predict_save(&p, jobs->checkpoints.file_rate, err);
         if (rc == 0)
                 rc = predict_run(&p, NULL, NULL, 1, false, err);
         if (rc)
                 return rc;
+        if (jobs->checkpoints.text)
+                p.batch_seconds[0] /= 1 - checkpoints_of(&p, &jobs->checkpoints).share;
         struct report report = predict_report(&p, NULL, jobs->tokens, NULL);
         if (report_figures(&report, &outcome->figures, err))
                 return err->code;

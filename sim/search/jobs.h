@@ -5,6 +5,7 @@
 
 #include "runtime/report/figures.h"
 #include "sim/search/space.h"
+#include "sim/world/checkpoints.h"
 
 enum outcome_state { OUTCOME_PENDING, OUTCOME_DONE, OUTCOME_FAILED };
 
@@ -36,6 +37,8 @@ struct jobs {
         int count;
         /* Of the whole training, for its days. */
         double tokens;
+        /* If it asks for any: the figures are of a training that keeps checkpoints. */
+        struct checkpoints_asked checkpoints;
         /* Whether outcomes should have intervals (figures.low and high). */
         bool intervals;
 };

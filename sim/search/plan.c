@@ -809,6 +809,7 @@ static int plan(const struct settings *settings, const json_t *assumed, const ch
                                      .jobs = &s.jobs,
                                      .search = {progress_clock() - started, processes, false}};
         s.jobs.tokens = report_tokens(ask->tokens);
+        s.jobs.checkpoints = ask->checkpoints;
         if (rc == 0 && !(s.groups.stopped && s.groups.groups[0].considered == 0))
                 rc = search_check(&s.groups, err);
         if (rc == 0)

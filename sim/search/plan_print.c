@@ -228,6 +228,9 @@ static void print_best(const struct plan_answer *a, FILE *out)
         if (f->high > 0)
                 fprintf(out, ", nine times in ten %s to %s", number_seconds(low, f->low),
                         number_seconds(high, f->high));
+        if (a->ask->checkpoints.text)
+                fprintf(out, "\n               with its part of a checkpoint, one every %s%s",
+                        a->ask->checkpoints.text, a->ask->checkpoints.steps ? " batches" : "");
         fprintf(out, "\n  throughput   %s tokens/s", number_count(tokens, f->tokens_per_second));
         if (f->percent_of_peak > 0)
                 fprintf(out, ", %.1f %% of peak%s", f->percent_of_peak,

@@ -310,10 +310,12 @@ void results_print(const struct results *r, FILE *out)
         char caveat[MACHINE_CAVEAT];
         find_caveat(r, caveat);
         bool fused = r->groups->count > 0 && r->groups->groups[0].fused;
-        fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision%s: the best plans, simulated%s%s\n",
+        const char *every = r->ask->checkpoints.text;
+        fprintf(out, "%s, batch %lld x %d tokens, %s, %s precision%s%s%s%s: the best plans, simulated%s%s\n",
                 o->gpt.name, (long long)o->batch_size, o->seq_len, schedules,
-                precision_name(o->dtype, o->format), fused ? ", fused kernels" : "", caveat[0] ? "; " : "",
-                caveat);
+                precision_name(o->dtype, o->format), fused ? ", fused kernels" : "",
+                every ? ", a checkpoint every " : "", every ? every : "",
+                every && r->ask->checkpoints.steps ? " batches" : "", caveat[0] ? "; " : "", caveat);
         print_remarks(r, out);
         fprintf(out, "%6s  %7s  %9s  %11s  %9s  %11s  %14s  %20s  %11s  %7s  %12s  %12s  %7s\n", "GPUs",
                 "offload", "pp x dp", "micro-batch", "recompute", "activations", "time per batch",

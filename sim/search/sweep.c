@@ -279,6 +279,7 @@ static int sweep(const struct settings *settings, const struct parts *parts, str
         int rc = space_explore(&s.groups, &space, ask->profile, ask->platform, ask->fits_only, err);
         progress_end(&s.progress, NULL);
         s.jobs.tokens = report_tokens(ask->tokens);
+        s.jobs.checkpoints = ask->checkpoints;
         if (rc == 0)
                 rc = search_check(&s.groups, err);
         if (rc == 0)

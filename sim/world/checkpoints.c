@@ -1,9 +1,31 @@
 #include "sim/world/checkpoints.h"
 
 #include "runtime/base/number.h"
+#include "runtime/base/parse.h"
 
 #include <math.h>
 #include <string.h>
+
+int checkpoints_parse_every(void *at, const char *option, const char *text, struct rv_error_info *err)
+{
+        struct checkpoints_asked *asked = at;
+        asked->text = text;
+        return parse_every(option, text, INT64_MAX, &asked->steps, &asked->seconds, err);
+}
+
+int checkpoints_parse_mtbf(void *at, const char *option, const char *text, struct rv_error_info *err)
+{
+        return parse_seconds(option, text, &((struct checkpoints_asked *)at)->mtbf_seconds, err);
+}
+
+int checkpoints_check(const struct checkpoints_asked *asked, struct rv_error_info *err)
+{
+        if (asked->text || (asked->file_rate <= 0 && asked->mtbf_seconds <= 0))
+                return RV_OK;
+        return rv_fail(err, RV_EINPUT,
+                       "%s needs --checkpoint-every: how often a checkpoint is kept, such as 10min",
+                       asked->file_rate > 0 ? "--file-rate" : "--mtbf");
+}
 
 static double one_costs(const struct checkpoints *c)
 {

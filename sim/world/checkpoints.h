@@ -7,11 +7,19 @@
 
 /* What is asked. */
 struct checkpoints_asked {
+        const char *text;    /* as given, for a command that asks the same; NULL: there are no checkpoints */
         int64_t steps;       /* every so many batches, */
         double seconds;      /* or so often; both 0: there are no checkpoints */
         double file_rate;    /* bytes a second that each node writes; 0: as known */
         double mtbf_seconds; /* mean time between failures of the whole training; 0: not given */
 };
+
+/* Parse --checkpoint-every and --mtbf into a struct checkpoints_asked (SETTING_OWN). */
+int checkpoints_parse_every(void *asked, const char *option, const char *text, struct rv_error_info *err);
+int checkpoints_parse_mtbf(void *asked, const char *option, const char *text, struct rv_error_info *err);
+
+/* RV_EINPUT where the rate of files or the time between failures is given, and no checkpoints are. */
+int checkpoints_check(const struct checkpoints_asked *asked, struct rv_error_info *err);
 
 /* The answer. Shares are of the time that passes. */
 struct checkpoints {

@@ -67,22 +67,6 @@ static int parse_fold(void *at, const char *option, const char *text, struct rv_
         return fold_parse(option, text, at, err);
 }
 
-static int parse_checkpoints(void *at, const char *option, const char *text, struct rv_error_info *err)
-{
-        struct checkpoints_asked *asked = at;
-        return parse_every(option, text, INT64_MAX, &asked->steps, &asked->seconds, err);
-}
-
-static int parse_mtbf(void *at, const char *option, const char *text, struct rv_error_info *err)
-{
-        return parse_seconds(option, text, at, err);
-}
-
-static bool keeps(const struct settings *s)
-{
-        return s->checkpoints.steps > 0 || s->checkpoints.seconds > 0;
-}
-
 #define AT(member) .offset = offsetof(struct settings, member)
 
 /* clang-format off */
@@ -111,12 +95,12 @@ static const struct setting option_rows[] = {
                  "(default 0: all alike), which ones being drawn layer by layer; ranks wait for the one that has most"},
         {SETTING_INT, "routing-seed", .argument = "N", AT(plan.routing.seed), .min = 0, .max = INT_MAX,
          .help = "Draw other experts to be popular (default 0)"},
-        {SETTING_OWN, "checkpoint-every", .argument = "N|TIME", AT(checkpoints), .parse = parse_checkpoints,
+        {SETTING_OWN, "checkpoint-every", .argument = "N|TIME", AT(checkpoints), .parse = checkpoints_parse_every,
          .help = "Say what checkpoints cost that ranvier train --checkpoint-every keeps every N batches, or so often (10min)"},
         {SETTING_RATE, "file-rate", .argument = "RATE", AT(checkpoints.file_rate),
          .help = "With --checkpoint-every: what each node writes to files, such as 2GB/s (default on the local platform: "
                  "as ranvier calibrate measured beside the profile)"},
-        {SETTING_OWN, "mtbf", .argument = "TIME", AT(checkpoints.mtbf_seconds), .parse = parse_mtbf,
+        {SETTING_OWN, "mtbf", .argument = "TIME", AT(checkpoints), .parse = checkpoints_parse_mtbf,
          .help = "With --checkpoint-every: the mean time between failures of the whole training, such as 3h: say what "
                  "failures undo, and how often checkpoints had better be kept (Young, Daly)"},
         {SETTING_SET, "fits-only", AT(fits_only),
@@ -200,7 +184,7 @@ static int check_replay(const struct settings *s, struct rv_error_info *err)
                       {"--platform", s->platform},
                       {"--platform-xml", s->platform_xml},
                       {"--net-link", s->net_link_bytes_per_second > 0},
-                      {"--checkpoint-every", keeps(s)},
+                      {"--checkpoint-every", s->checkpoints.text},
                       {"--fits-only", s->fits_only},
                       {"--ignore-memory", s->ignore_memory},
                       {"--cuda-graphs off", s->no_graphs},
@@ -251,10 +235,8 @@ static int check_settings(struct settings *s, struct rv_error_info *err)
                         "and the profile by --machine");
         if (s->replay && check_replay(s, err))
                 return err->code;
-        if (!keeps(s) && (s->checkpoints.file_rate > 0 || s->checkpoints.mtbf_seconds > 0))
-                return rv_fail(err, RV_EINPUT,
-                               "%s needs --checkpoint-every: how often a checkpoint is kept, such as 10min",
-                               s->checkpoints.file_rate > 0 ? "--file-rate" : "--mtbf");
+        if (checkpoints_check(&s->checkpoints, err))
+                return err->code;
         if (named_machine_check(&s->named, s->gpus, err))
                 return err->code;
         if (s->net_link_bytes_per_second > 0 && s->platform && strcmp(s->platform, "local") != 0)
@@ -324,7 +306,7 @@ static int load_inputs(struct simulation *s, struct options *plan, struct rv_err
                 machine_choose_logits(&s->machine, plan);
         if (rc == 0)
                 rc = predict_open(&s->prediction, plan, &s->machine, err);
-        if (rc == 0 && keeps(given))
+        if (rc == 0 && given->checkpoints.text)
                 rc = predict_save(&s->prediction, given->checkpoints.file_rate, err);
         return rc ? rc : check_capacity(s, err);
 }
@@ -370,7 +352,7 @@ static int run(struct simulation *s, struct rv_error_info *err)
         s->prediction.shows = true;
         const int rc =
                 predict_run(&s->prediction, NULL, NULL, s->settings->batches, s->settings->plan.trace, err);
-        if (rc == 0 && keeps(s->settings))
+        if (rc == 0 && s->settings->checkpoints.text)
                 s->kept = checkpoints_of(&s->prediction, &s->settings->checkpoints);
         return rc;
 }
@@ -640,7 +622,7 @@ static json_t *extra_json(const struct simulation *s)
                         extra, "capacity",
                         json_pack("{s:I}", "device_bytes", (json_int_t)s->capacity.bytes[MEMORY_DEVICE]));
         json_object_set_new(extra, "notes", notes);
-        if (keeps(s->settings))
+        if (s->settings->checkpoints.text)
                 json_object_set_new(extra, "checkpoints", checkpoints_json(&s->kept));
         if (s->settings->from.tool)
                 json_object_set_new(extra, "from", launch_json(&s->settings->from));
@@ -663,7 +645,7 @@ static void find_interval(struct simulation *s, struct report *report)
 static void print_report(struct simulation *s, const struct report *report)
 {
         report_print(report, stdout);
-        if (keeps(s->settings))
+        if (s->settings->checkpoints.text)
                 checkpoints_print(&s->kept);
         if (!s->settings->replay)
                 print_basis(s);

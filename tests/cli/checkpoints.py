@@ -63,6 +63,20 @@ def check_words(tap):
         tap.ok(status == 2 and sentence in err and len(err.splitlines()) == 1, f"refused: {sentence}", err)
 
 
+def check_searches(tap):
+    """Times of sweep and plan are those of simulate with its share of a checkpoint."""
+    ask = ["gpt-12b", "--profile", "v100-datasheet", "--platform", "summit", "--gpus", 48, "--batch-size", 1536, "--checkpoint-every", 2, "--file-rate", "500MB/s"]
+    status, out, err = ranvier.run(["sweep", *ask, "--offload", "yes", "--micro-batch-size", 4, "--pp", 8, "--simulate", 1, "--json"])
+    row = json.loads(out)[0] if status == 0 else {"pp": 0}
+    alone = predict(*ask, "--pp", 8, "--dp", 6, "--offload", "--micro-batch-size", 4, *(["--offload-activations"] if row["offload_activations"] == "yes" else []),
+                    *(["--recompute", row["recompute"]] if row["recompute"] != "none" else []))
+    share = alone["checkpoints"]["share_of_time"]
+    tap.ok(share > 0.01 and near(row["batch_seconds"], alone["batch_seconds"]["median"] / (1 - share), 1e-6), "a sweep's times are with checkpoints",
+           (row, alone.get("checkpoints"), err))
+    status, out, err = ranvier.run(["sweep", *ask[:-4], "--file-rate", "1GB/s"])
+    tap.ok(status == 2 and "--file-rate needs --checkpoint-every" in err, "a sweep's rate of files needs checkpoints", err)
+
+
 def operations(path):
     with open(path) as file:
         events = json.load(file)
@@ -115,6 +129,7 @@ def main():
     tap = ranvier.Tap()
     check_costs(tap)
     check_words(tap)
+    check_searches(tap)
     with tempfile.TemporaryDirectory() as folder:
         check_traces(tap, folder)
     tap.end()

@@ -12,9 +12,13 @@ ifneq ($(wildcard $(RANKS_TESTS)),$(RANKS_TESTS))
 $(error a name in RANKS_TESTS is no test's)
 endif
 
+# These take minutes: they begin first, so that none is left over while a processor has nothing to do.
+LONG_TESTS := $(BUILD)/tests/test_conformance $(BUILD)/tests/test_interleavings $(patsubst %,tests/cli/%,cuda_emulated.py commands.py bad_input.py pytorch.py calibrate.sh)
+
 # Runs every test, prints each one's count and, last, "N passed, N failed".
 run-tests: $(BINARIES) $(PLUGINS) $(TEST_BINARIES) $(BUILD)/tests/slices
-	@RANVIER_BIN=$(abspath $(BUILD)/bin) $(BUILD)/tests/slices tests/run.sh $(TEST_BINARIES) $(filter-out $(RANKS_TESTS),$(SCRIPT_TESTS)) \
+	@RANVIER_BIN=$(abspath $(BUILD)/bin) $(BUILD)/tests/slices tests/run.sh $(filter $(LONG_TESTS),$(TEST_BINARIES) $(SCRIPT_TESTS)) \
+		$(filter-out $(LONG_TESTS) $(RANKS_TESTS),$(TEST_BINARIES) $(SCRIPT_TESTS)) \
 		--alone $(filter $(RANKS_TESTS),$(SCRIPT_TESTS))
 $(BUILD)/tests/slices: $(call obj,tests/slices.c)
 	$(LINK)

@@ -163,12 +163,9 @@ static const struct {
         /* without --lr, Megatron's name for it leads nowhere */
         {GOOD "--learning-rate 2", 1, RV_EINPUT,
          "unknown option '--learning-rate'; --help lists what there is"},
-        {GOOD "--resume a.safetensors", 1, RV_ENOTBUILT,
-         "--resume is not built yet: a training cannot go on where it ended; --init begins a new one from "
-         "weights"},
-        {GOOD "--checkpoint_every=5", 1, RV_ENOTBUILT,
-         "--checkpoint_every is not built yet: --checkpoint writes the model once, at the end of the "
-         "training"},
+        {GOOD "--hidden_dropout=0.1", 1, RV_ENOTBUILT,
+         "--hidden_dropout is not built yet: nothing is dropped out, neither in training nor in "
+         "predictions"},
         {GOOD "--ep 2", 1, RV_EPLAN, "--ep 2: tiny has no experts"},
         {GOOD "--cp 2", 1, RV_EPLAN, "--pp 1 x --dp 1 x --cp 2 needs 2 ranks, but there is 1"},
         {GOOD "--cp 3", 3, RV_EPLAN,

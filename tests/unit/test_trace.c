@@ -351,7 +351,7 @@ static void what_is_not_a_trace_is_refused_with_its_line(void **state)
                 {HEAD "{\"pid\":0}\n]}\n", ":2: an event without \"ph\""},
                 {HEAD "{\"ph\":\"X\",\"pid\":0}\n]}\n", ":2: Object item not found: tid in a trace event"},
                 {HEAD EVENT("0", "dance", "1.0") "]}\n", ":2: kind 'dance' is no operation"},
-                {HEAD EVENT("13", "forward", "1.0") "]}\n", ":2: tid is 13, 0 to 12 was expected"},
+                {HEAD EVENT("14", "forward", "1.0") "]}\n", ":2: tid is 14, 0 to 13 was expected"},
                 {HEAD EVENT("0", "forward", "-1.0") "]}\n", ":2: ts 1, dur -1 and issued 0 are no times"},
                 {HEAD EVENT("0", "forward", "1e303") "]}\n",
                  ":2: ts 1, dur 1e+303 and issued 0 are no times"},

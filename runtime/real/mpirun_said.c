@@ -52,7 +52,7 @@ static void read_line(struct said *s, const char *line)
                         s->code = 0;
         } else if (strstr(line, crowded))
                 s->crowded = true;
-        s->known |= is_known(line);
+        s->known |= s->inside && is_known(line);
 }
 
 static bool is_border(const char *line, size_t length)
@@ -70,8 +70,12 @@ static void leave_block(struct said *s)
 
 static void hold(struct said *s)
 {
-        if (s->length > sizeof s->block - s->held) /* it is none of mpirun's */
+        if (s->length > sizeof s->block - s->held) { /* it is none of mpirun's */
                 leave_block(s);
+                fwrite(s->line, 1, s->length, s->to);
+                return;
+        }
+        s->inside = true;
         memcpy(s->block + s->held, s->line, s->length);
         s->held += s->length;
 }
@@ -85,10 +89,9 @@ static void take_line(struct said *s)
         if (border && s->inside) {
                 hold(s);
                 leave_block(s);
-        } else if (border || (s->inside && strncmp(s->line, "ranvier train:", 14) != 0)) {
-                s->inside = true;
+        } else if (border || (s->inside && strncmp(s->line, "ranvier train:", 14) != 0))
                 hold(s);
-        } else if (strncmp(s->line, "mpirun: Forwarding signal", 25) != 0)
+        else if (strncmp(s->line, "mpirun: Forwarding signal", 25) != 0)
                 fwrite(s->line, 1, s->length, s->to);
         s->length = 0;
 }

@@ -346,9 +346,7 @@ static int check_start(const struct train_settings *s, struct rv_error_info *err
                                          without)
                                : RV_OK;
         if (is_rank())
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "--restarts starts mpirun itself: without mpirun before the command was expected");
+                return rv_fail(err, RV_EINPUT, "--restarts starts mpirun itself: start it without one");
         if (!train_options_keep(s))
                 return rv_fail(
                         err, RV_EINPUT,

@@ -107,33 +107,44 @@ static void try_hosts(struct supervisor *s)
         }
 }
 
-/* The words of the ranks' command line, for a start with `dp` replicas that goes on from `resume` (NULL: from
- * nothing). They begin in the place of MODEL and options, and are the caller's to free. */
-static char **make_words(const struct supervisor *s, const char *resume, const char *dp, int *count)
+/* The words of the ranks' command line, and in the first place one for the program. */
+struct words {
+        char **list; /* to be freed */
+        int count;
+        char dp[16], batch[24]; /* values that stand in it, so that it is not to be copied */
+};
+
+/* Makes those of a start with `dp` replicas that goes on from `resume` (NULL: from nothing). */
+static void make_words(const struct supervisor *s, const char *resume, int dp, struct words *made)
 {
         static const char *const ours[] = {"restarts", "ranks",  "hosts", "hostfile",
                                            "mpirun",   "resume", NULL},
-                                 *const init[] = {"init", NULL}, *const replicas[] = {"dp", NULL};
-        char **words = calloc((size_t)s->argc + 5, sizeof *words);
-        if (!words)
+                                 *const init[] = {"init", NULL}, *const sizes[] = {"dp", "batch-size", NULL};
+        char **list = calloc((size_t)s->argc + 7, sizeof *list);
+        const char *added[6];
+        int more = 0;
+        if (!list)
                 abort();
-        memcpy(words, s->argv, (size_t)s->argc * sizeof *words);
-        int left = train_options_drop(s->argc, words, ours), more = 0;
-        const char *added[4];
+        memcpy(list, s->argv, (size_t)s->argc * sizeof *list);
+        int left = train_options_drop(s->argc, list, ours);
         if (resume) {
-                left = train_options_drop(left, words, init);
+                left = train_options_drop(left, list, init);
                 added[more++] = "--resume";
                 added[more++] = resume;
         }
-        if (dp) {
-                left = train_options_drop(left, words, replicas);
+        if (dp != s->settings.plan.dp) { /* a file of --from may have the batch by replicas */
+                left = train_options_drop(left, list, sizes);
+                snprintf(made->dp, sizeof made->dp, "%d", dp);
+                snprintf(made->batch, sizeof made->batch, "%lld", (long long)s->settings.plan.batch_size);
                 added[more++] = "--dp";
-                added[more++] = dp;
+                added[more++] = made->dp;
+                added[more++] = "--batch-size";
+                added[more++] = made->batch;
         }
-        memmove(words + 1 + more, words + 1, (size_t)left * sizeof *words); /* with the NULL */
-        memcpy(words + 1, added, (size_t)more * sizeof *words);
-        *count = left + more;
-        return words;
+        memmove(list + 1 + more, list + 1, (size_t)left * sizeof *list); /* with the NULL */
+        memcpy(list + 1, added, (size_t)more * sizeof *list);
+        made->list = list;
+        made->count = left + more;
 }
 
 /* What the next start goes on from; NULL: from nothing. The user's own is what the first one does, or all as
@@ -150,17 +161,15 @@ static const char *choose_beginning(const struct supervisor *s)
 /* Whether so many replicas can train this: what the ranks would say. */
 static bool replicas_fit(const struct supervisor *s, int dp)
 {
-        char text[16];
-        int count;
+        struct words words;
         struct train_settings settings;
         struct rv_error_info err;
         const int64_t ranks = options_ranks(&s->settings.plan) / s->settings.plan.dp * dp;
         const struct net net = {.ranks = (int)ranks, .rank = 1, .local_ranks = 1, .max_micro_batch = INT_MAX};
-        snprintf(text, sizeof text, "%d", dp);
-        char **words = make_words(s, choose_beginning(s), text, &count);
-        const bool fits = train_options_parse(&settings, count, words, &net, &err) == 0;
+        make_words(s, choose_beginning(s), dp, &words);
+        const bool fits = train_options_parse(&settings, words.count, words.list, &net, &err) == 0;
         train_options_free(&settings);
-        free(words);
+        free(words.list);
         return fits;
 }
 
@@ -209,24 +218,23 @@ static int64_t newest_step(const char *folder)
 
 static int run_ranks(struct supervisor *s, struct watch_end *end, struct rv_error_info *err)
 {
-        char ranks[16], dp[16];
-        int count;
+        char ranks[24];
+        struct words words;
         const struct hosts *hosts = &s->settings.start.hosts;
-        const int wanted = s->settings.plan.dp;
-        snprintf(ranks, sizeof ranks, "%lld", (long long)(options_ranks(&s->settings.plan) / wanted * s->dp));
-        snprintf(dp, sizeof dp, "%d", s->dp);
-        char **words = make_words(s, choose_beginning(s), s->dp == wanted ? NULL : dp, &count);
-        struct command made = begin_command(s, count + 8);
+        const int64_t replica = options_ranks(&s->settings.plan) / s->settings.plan.dp;
+        snprintf(ranks, sizeof ranks, "%lld", (long long)(replica * s->dp));
+        make_words(s, choose_beginning(s), s->dp, &words);
+        struct command made = begin_command(s, words.count + 8);
         char *text = hosts->count ? add_hosts(hosts, 0, &made) : NULL;
         made.words[made.count++] = "-n";
         made.words[made.count++] = ranks;
         made.words[made.count++] = s->program;
-        for (int i = 1; i < count; i++)
-                made.words[made.count++] = words[i];
+        for (int i = 1; i < words.count; i++)
+                made.words[made.count++] = words.list[i];
         const int rc = watch_run(&s->watch, (char *const *)made.words, end, err);
         free(text);
         free(made.words);
-        free(words);
+        free(words.list);
         return rc;
 }
 

@@ -21,7 +21,7 @@ struct hosts {
 
 /* These append the hosts of a list "a:4,b:4" (without a number one slot; a name that is there again adds its
  * slots), or of a file with a line "a slots=4" a host, in which # begins a remark. They return 0, RV_EINPUT
- * with a sentence that begins with `option`, or RV_ESYSTEM. */
+ * or RV_ESYSTEM, with a sentence in which `option` is what the user knows it by. */
 int hosts_parse(struct hosts *, const char *option, const char *list, struct rv_error_info *err);
 int hosts_read(struct hosts *, const char *option, const char *path, struct rv_error_info *err);
 

@@ -217,6 +217,38 @@ int command_line_check(const struct argp *argp, int argc, char *const *argv, con
         return 0;
 }
 
+/* Whether a word is the option of that name, with a value behind "=" or without. */
+static bool is_option(const char *word, const char *name)
+{
+        const size_t length = strlen(name);
+        return strncmp(word, "--", 2) == 0 && strncmp(word + 2, name, length) == 0 &&
+               (!word[2 + length] || word[2 + length] == '=');
+}
+
+int command_line_drop(const struct argp *argp, int argc, char **argv, const char *const *names)
+{
+        int kept = 1;
+        for (int at = 1, words; at < argc; at += words) {
+                int key;
+                bool drops = false;
+                words = 1;
+                if (strcmp(argv[at], "--") == 0)
+                        words = argc - at;
+                else if (strncmp(argv[at], "--", 2) == 0)
+                        words = check_word(argp, argc - at, argv + at, &key, NULL);
+                else if (argv[at][0] == '-' && argv[at][1])
+                        words = check_letters(argp, argc - at, argv + at, NULL);
+                if (words < 1)
+                        words = 1;
+                for (const char *const *name = names; *name; name++)
+                        drops |= is_option(argv[at], *name);
+                for (int i = 0; i < words && !drops; i++)
+                        argv[kept++] = argv[at + i];
+        }
+        argv[kept] = NULL;
+        return kept;
+}
+
 /* ---- parsing ---- */
 
 enum { KEY_HELP = 0x7f00, KEY_USAGE, KEY_VERSION, KEY_DESCRIBE };

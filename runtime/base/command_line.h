@@ -35,6 +35,11 @@ const struct option_words *option_words(const struct argp_option *option);
 int command_line_check(const struct argp *argp, int argc, char *const *argv, const int *ends,
                        struct rv_error_info *err);
 
+/* Removes the options by these names (without dashes, up to a NULL), with their values, from a command line
+ * that command_line_check finds right; `argv` is closed up, and ends with NULL. Returns how many words are
+ * left. */
+int command_line_drop(const struct argp *argp, int argc, char **argv, const char *const *names);
+
 /* Parses a command line as argp_parse does, and handles --help, --usage, --version and, which help does not
  * show, --describe (describe.h) itself. `input` is
  * handed to the parser of `argp`. A parser that finds a value wrong fills command_line_error(state) (with

@@ -10,13 +10,14 @@
 /* clang-format off */
 static const struct launch_row rows[] = {
         {"MODEL", NULL, .how = ROW_OWN}, {"--gpus", NULL, .how = ROW_GPUS},     {"-n", NULL, .how = ROW_GPUS},
-        {"-np", NULL, .how = ROW_GPUS},  {"WORLD_SIZE", NULL, .how = ROW_GPUS}, {.theirs = NULL}};
+        {"-np", NULL, .how = ROW_GPUS},  {"WORLD_SIZE", NULL, .how = ROW_GPUS},
+        {"--ranks", NULL, .how = ROW_GPUS}, {.theirs = NULL}};
 
 /* Flags of commands that are no part of a plan, and of mpirun. */
 static const char *const nothing[] = {
         "--data", "--init", "--steps", "--lr", "--min-lr", "--warmup", "--weight-decay", "--beta1", "--beta2",
         "--epsilon", "--seed", "--validate-every", "--validation-fraction", "--validation-batches", "--log",
-        "--checkpoint", "--kernels", "--tokens", "--threads", "--products", "--attention", "--cuda-graphs",
+        "--checkpoint", "--checkpoint-every", "--checkpoints-kept", "--resume", "--restarts", "--hosts", "--mpirun", "--kernels", "--tokens", "--threads", "--products", "--attention", "--cuda-graphs",
         "--host-link", "--net-link", "--cpu-kernels", "--machine", "--profile", "--platform", "--batches",
         "--fits-only", "--ignore-memory", "--fold", "--launch", "--bind-to", "--map-by", "--rank-by",
         "--oversubscribe", "--hostfile", "--host", "--allow-run-as-root", "--mca", "SLURM_*", NULL};
@@ -39,7 +40,7 @@ static bool knows(const char *key)
 
 static int read_plan(struct launch *l, struct rv_error_info *err)
 {
-        static const char *const counts[] = {"-n", "-np", "--gpus", "WORLD_SIZE"};
+        static const char *const counts[] = {"-n", "-np", "--ranks", "--gpus", "WORLD_SIZE"};
         int64_t gpus = 0;
         int rc = 0;
         for (size_t i = 0; !gpus && i < sizeof counts / sizeof *counts; i++)

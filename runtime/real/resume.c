@@ -105,10 +105,11 @@ static int take_numbers(struct trainer *t, const json_t *index, const char *name
         if (*step < 0 || (int64_t)json_array_size(losses) != *step)
                 return rv_fail(err, RV_EINPUT, "--resume %s: its index has not the losses of its %lld steps",
                                name, (long long)*step);
-        if (*step >= t->settings->optim.steps)
-                return rv_fail(err, RV_EINPUT,
-                               "--resume %s: has %lld steps already, --steps %lld: more were expected", name,
-                               (long long)*step, (long long)t->settings->optim.steps);
+        if (*step > t->settings->optim.steps)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--resume %s: has %lld steps already, --steps %lld: as many or more were expected",
+                        name, (long long)*step, (long long)t->settings->optim.steps);
         json_array_foreach((json_t *)(uintptr_t)losses, i, loss)
         {
                 history->losses[i] = json_is_number(loss) ? json_number_value(loss) : NAN;

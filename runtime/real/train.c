@@ -10,6 +10,7 @@
 #include "runtime/real/routes.h"
 #include "runtime/real/collect.h"
 #include "runtime/real/keep.h"
+#include "runtime/real/supervise.h"
 #include "runtime/real/train_options.h"
 
 #include <errno.h>
@@ -735,9 +736,12 @@ static int go_on(struct run *run, struct rv_error_info *err)
         struct history history = {.losses = run->losses};
         const int rc = resume(&run->trainer, &run->begin, &history, err);
         run->first_validation = history.first_validation;
+        const bool done = run->begin == run->settings.optim.steps;
         if (rc == 0 && run->net->rank == 0)
-                fprintf(stderr, "ranvier train: goes on behind step %lld of %lld\n", (long long)run->begin,
-                        (long long)run->settings.optim.steps);
+                fprintf(stderr, "ranvier train: goes on behind step %lld of %lld%s\n", (long long)run->begin,
+                        (long long)run->settings.optim.steps,
+                        done ? ": only the model was left to be written; there are no times for a report"
+                             : "");
         return rc;
 }
 
@@ -854,6 +858,8 @@ int main(int argc, char **argv)
                 return about_main();
         if (asks_for_words(argc, argv))
                 return say_words(argc, argv);
+        if (supervise_is_asked(argc, argv))
+                return supervise(argc, argv);
         run.net = net_mpi_open(&argc, &argv, &err);
         if (!run.net) {
                 fprintf(stderr, "ranvier train: %s\n", err.sentence);

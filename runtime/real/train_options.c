@@ -10,8 +10,9 @@
 #include "runtime/checkpoint/weight_files.h"
 #include "runtime/device/device.h"
 #include "runtime/launch/launch.h"
-#include "runtime/report/report.h"
+#include "runtime/plan/flags.h"
 #include "runtime/plan/grid.h"
+#include "runtime/report/report.h"
 
 #include <limits.h>
 #include <math.h>
@@ -46,6 +47,15 @@ static int parse_checkpoint_every(void *at, const char *option, const char *text
 {
         struct train_settings *s = at;
         return parse_every(option, text, MAX_STEPS, &s->checkpoint_steps, &s->checkpoint_seconds, err);
+}
+
+/* The two ways to name hosts. */
+static int parse_hosts(void *at, const char *option, const char *text, struct rv_error_info *err)
+{
+        struct train_settings *s = at;
+        hosts_free(&s->start.hosts); /* the last one counts */
+        return strcmp(option, "--hostfile") == 0 ? hosts_read(&s->start.hosts, option, text, err)
+                                                 : hosts_parse(&s->start.hosts, option, text, err);
 }
 
 #define AT(member)          .offset = offsetof(struct train_settings, member)
@@ -118,6 +128,20 @@ static const struct setting option_rows[] = {
          .words = &device_attention_words,
          .help = "With --device cuda in 16 bits: ours, the default, is this program's kernels of causal attention; cudnn "
                  "is cuDNN's, where it does the shape, else the run ends; auto takes cuDNN's where it can"},
+        {SETTING_HEADING, .help = "Instead of mpirun before the command, a training that starts again by itself:"},
+        {SETTING_INT, "restarts", .argument = "K", AT(start.restarts), FROM(0, 1000000),
+         .help = "Start mpirun from here, and where a rank or a host dies start again from the newest checkpoint, up to K times without a "
+                 "new checkpoint in between; then the status is 1. Needs --checkpoint-every. With --resume PATH, where PATH is that of --checkpoint, it goes on "
+                 "from what is there, or begins"},
+        {SETTING_INT, "ranks", .argument = "N", AT(start.ranks), FROM(1, 1000000),
+         .help = "How many to start (default: as many as the grid has; without --dp as many as --hosts have room for)"},
+        {SETTING_OWN, "hosts", .argument = "HOST:N,...", .parse = parse_hosts,
+         .help = "The hosts, and how many ranks each takes, such as a:4,b:4 (default: what mpirun knows). Before each start they are tried; those "
+                 "that do not answer are left out, and if the others have no room for all ranks, --dp becomes what fits"},
+        {SETTING_OWN, "hostfile", .argument = "FILE", .parse = parse_hosts,
+         .help = "The same from a file of lines such as 'a slots=4'"},
+        {SETTING_TEXT, "mpirun", .argument = "COMMAND", AT(start.mpirun),
+         .help = "What starts the ranks, words with blanks between them, such as 'mpirun --bind-to core' (default: mpirun)"},
         {SETTING_HEADING, .help = "For experiments:"},
         {SETTING_CLEAR, "cuda-graphs", .argument = "WHEN", AT(no_graphs),
          .help = "on, the default: with --device cuda, the kernels of a forward or backward pass are launched "
@@ -174,7 +198,8 @@ static const struct argp argp = {
         .children = children,
 };
 
-static int check_grid(struct options *o, int ranks, struct rv_error_info *err)
+static int check_grid(const struct start_settings *start, struct options *o, int ranks,
+                      struct rv_error_info *err)
 {
         options_fill_ranks(o, ranks);
         const int64_t grid = options_ranks(o);
@@ -182,6 +207,9 @@ static int check_grid(struct options *o, int ranks, struct rv_error_info *err)
             !o->micro_batch_size) /* what is missing comes first */
                 return 0;
         char text[GRID_TEXT];
+        if (start->restarts >= 0)
+                return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, not --ranks %d",
+                               options_grid(text, o, "--", " x "), (long long)grid, rv_plural(grid), ranks);
         return rv_fail(err, RV_EPLAN, "%s needs %lld rank%s, but %d %s started: start with mpirun -n %lld",
                        options_grid(text, o, "--", " x "), (long long)grid, rv_plural(grid), ranks,
                        ranks == 1 ? "was" : "were", (long long)grid);
@@ -280,6 +308,40 @@ static int check_keeping(const struct train_settings *s, struct rv_error_info *e
         return RV_OK;
 }
 
+/* Whether another program has started this process as one of several ranks. */
+static bool is_rank(void)
+{
+        return getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK") || getenv("PMI_RANK");
+}
+
+static int check_start(const struct train_settings *s, struct rv_error_info *err)
+{
+        const struct start_settings *start = &s->start;
+        const char *without = start->ranks         ? "ranks"
+                              : start->hosts.count ? "hosts"
+                              : start->mpirun      ? "mpirun"
+                                                   : NULL;
+        if (start->restarts < 0)
+                return without ? rv_fail(err, RV_EINPUT,
+                                         "--%s is for a training that starts mpirun itself: --restarts K is "
+                                         "missing",
+                                         without)
+                               : RV_OK;
+        if (is_rank())
+                return rv_fail(err, RV_EINPUT, "--restarts starts mpirun itself: start it without one");
+        if (!train_options_keep(s))
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--restarts needs --checkpoint and --checkpoint-every: what it starts again from");
+        if (start->mpirun && strspn(start->mpirun, " ") == strlen(start->mpirun))
+                return rv_fail(err, RV_EINPUT, "--mpirun: is empty; a command such as mpirun was expected");
+        if (start->hosts.count && hosts_slots(&start->hosts) < options_ranks(&s->plan))
+                return rv_fail(err, RV_EPLAN, "the plan needs %lld rank%s, the hosts have room for %d",
+                               (long long)options_ranks(&s->plan), rv_plural(options_ranks(&s->plan)),
+                               hosts_slots(&start->hosts));
+        return RV_OK;
+}
+
 static int check_injection(const struct train_settings *s, int ranks, struct rv_error_info *err)
 {
         if (s->inject_step < 0)
@@ -371,7 +433,7 @@ static int resolve_plan(struct train_settings *s, int ranks, struct rv_error_inf
 
 static int resolve(struct train_settings *s, const struct net *net, struct rv_error_info *err)
 {
-        int rc = check_grid(&s->plan, net->ranks, err);
+        int rc = check_grid(&s->start, &s->plan, net->ranks, err);
         if (rc == 0)
                 rc = resolve_plan(s, net->ranks, err);
         if (rc == 0 && s->plan.gpt.balance_loss > 0 && (s->plan.cp > 1 || options_whole_experts(&s->plan)))
@@ -418,6 +480,8 @@ static int resolve(struct train_settings *s, const struct net *net, struct rv_er
         rc = check_device(s, err);
         if (rc == 0)
                 rc = check_keeping(s, err);
+        if (rc == 0)
+                rc = check_start(s, err);
         if (rc == 0 && s->products)
                 rc = read_products(s, err);
         return rc ? rc : check_injection(s, net->ranks, err);
@@ -433,12 +497,30 @@ void train_options_free(struct train_settings *s)
         free(s->product_algorithms);
         s->product_algorithms = NULL;
         launch_close(&s->from);
+        hosts_free(&s->start.hosts);
+}
+
+/* How many ranks there are to be, where nobody has started any: of --ranks, the file of --from, the grid, or,
+ * where that leaves open how many replicas there are, as many as the hosts have room for. */
+static int ranks_to_start(const struct train_settings *s)
+{
+        const int64_t grid = options_ranks(&s->plan);
+        const int slots = hosts_slots(&s->start.hosts);
+        if (s->start.ranks > 0)
+                return s->start.ranks;
+        if (s->from.gpus > 0)
+                return s->from.gpus;
+        if (grid > INT_MAX)
+                return INT_MAX;
+        return flag_is_given(flag_named("dp"), &s->plan) || slots < grid ? (int)grid
+                                                                         : (int)(slots / grid * grid);
 }
 
 int train_options_parse(struct train_settings *s, int argc, char **argv, const struct net *net,
                         struct rv_error_info *err)
 {
         bool quiet = net->rank > 0;
+        struct net started = *net;
         *s = (struct train_settings){
                 .optim = {.lr = 1e-3,
                           .min_lr = -1,
@@ -453,6 +535,7 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
                 .checkpoints_kept = 3,
                 .seed = 1,
                 .inject_step = -1,
+                .start.restarts = -1,
         };
         options_init(&s->plan);
         children[0].argp = options_argp();
@@ -460,19 +543,28 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
         int rc = launch_open(&s->from, argc, argv, false, &s->plan, err);
         if (rc == 0)
                 rc = command_line_parse(&argp, argc, argv, s, quiet, err);
+        if (rc == 0 && s->start.restarts >= 0 && !is_rank())
+                started.ranks = ranks_to_start(s);
         if (rc == 0)
-                rc = launch_settle(&s->from, &s->plan, net->ranks, err);
+                rc = launch_settle(&s->from, &s->plan, started.ranks, err);
         if (rc == 0)
                 rc = launch_check_automatic(&s->from, &s->plan, err);
         if (rc)
                 return rc;
-        rc = resolve(s, net, err);
+        rc = resolve(s, &started, err);
         if (rc || quiet) /* what is printed and written is rank 0's */
                 return rc;
         rc = check_outputs(s, err);
-        if (rc == 0)
+        if (rc == 0 && s->start.restarts < 0) /* else the ranks will */
                 launch_print(&s->from, "train", NULL, stderr);
         return rc;
+}
+
+int train_options_drop(int argc, char **argv, const char *const *names)
+{
+        children[0].argp = options_argp();
+        settings_options(option_rows, train_options, 2);
+        return command_line_drop(&argp, argc, argv, names);
 }
 
 json_t *train_options_json(const struct train_settings *s)

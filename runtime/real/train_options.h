@@ -9,9 +9,17 @@
 /* Parses and checks the command line for the ranks of `net`, and resolves the plan and all defaults.
  * `settings` keeps pointing into argv. Help is printed by rank 0 alone, which alone checks that the outputs
  * can be written. Returns 0; COMMAND_LINE_DONE if help was asked for; or a negative rv_error with a sentence.
- * Not collective: the ranks have yet to agree on the result. */
+ * Not collective: the ranks have yet to agree on the result.
+ *
+ * With --restarts nobody has started ranks yet: the plan is then checked for those that are to be started
+ * (options_ranks), whatever `net` says. */
 int train_options_parse(struct train_settings *settings, int argc, char **argv, const struct net *net,
                         struct rv_error_info *err);
+
+/* Removes options by these names (without "--", up to a NULL), each with its value, from a command line that
+ * train_options_parse took. Returns how many words are left. */
+int train_options_drop(int argc, char **argv, const char *const *names);
+
 /* Returns whether the state of the training is kept (--checkpoint-every). */
 bool train_options_keep(const struct train_settings *settings);
 

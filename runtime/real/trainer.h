@@ -10,10 +10,19 @@
 #include "runtime/checkpoint/weight_files.h"
 #include "runtime/data/data.h"
 #include "runtime/real/driver_real.h"
+#include "runtime/real/hosts.h"
 #include "runtime/real/load.h"
 #include "runtime/launch/launch.h"
 #include "runtime/plan/options.h"
 #include "runtime/engine/phases.h"
+
+/* How the ranks are started, if not by the user (supervise.h). */
+struct start_settings {
+        int restarts;       /* how often again, in a row without a new checkpoint; -1: the user starts them */
+        int ranks;          /* 0: not given */
+        struct hosts hosts; /* none: mpirun's choice; the settings' own */
+        const char *mpirun; /* words with blanks between; NULL: "mpirun" */
+};
 
 /* The options of `ranvier train`, as train_options_parse completes them. */
 struct train_settings {
@@ -61,6 +70,7 @@ struct train_settings {
         double tokens; /* --tokens of the whole training, for the report's training_days; 0: not given */
         bool kernels;  /* every kernel is timed, for a table and the report */
         bool json;     /* the report is printed as JSON, and nothing else is */
+        struct start_settings start;
 };
 
 /* A schedule and the driver that runs it. */

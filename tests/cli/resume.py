@@ -200,7 +200,12 @@ def check_damage(tap, bench):
     bench.clear("kept")
     shutil.copytree(bench.path("good"), bench.path("kept"))
     good = ("--resume", bench.path("good"))
-    refused("a finished training", "has 6 steps already, --steps 6: more were expected", *good)
+    refused("a training of more steps", "has 6 steps already, --steps 5: as many or more were expected", *good, "--steps", 5)
+    model = read(bench.path("kept", "model", "model.safetensors"))
+    bench.forget("kept", STEPS)
+    status, err = bench.train(plan, *keep, "--resume", bench.path("kept"), "--report", bench.path("none.json"))
+    tap.ok(status == 0 and "goes on behind step 6 of 6: only the model was left to be written" in err and read(bench.path("kept", "model", "model.safetensors")) == model
+           and len(rows(bench.path("kept.csv"))) == STEPS, "a training that ended before its model was written writes it", f"{status} {err}")
     refused("a checkpoint of another model", "is of another model than", *good, "--steps", 9, model="untied")
     refused("another batch", "its batch_size is 8, here it is 16", *good, "--steps", 9, "--batch-size", 16)
     refused("another order of the data", "its seed is 1, here it is 2", *good, "--steps", 9, "--seed", 2)

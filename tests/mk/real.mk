@@ -1,8 +1,8 @@
 TESTS += test_train_options
-$(BUILD)/tests/test_train_options: $(call obj,tests/unit/test_train_options.c runtime/real/train_options.c) \
+$(BUILD)/tests/test_train_options: $(call obj,tests/unit/test_train_options.c runtime/real/train_options.c runtime/real/hosts.c) \
                 $(call lib,nn device launch engine core models base)
 	$(TEST_LINK) $(BLAS_LIBS) $(LAUNCH_LIBS)
-SCRIPT_TESTS += tests/cli/weights.py tests/cli/shards.py tests/cli/context.py tests/cli/allreduce.sh tests/cli/offload.py tests/cli/net_link.py tests/cli/resume.py
+SCRIPT_TESTS += tests/cli/weights.py tests/cli/shards.py tests/cli/context.py tests/cli/allreduce.sh tests/cli/offload.py tests/cli/net_link.py tests/cli/resume.py tests/cli/restarts.py
 # Under the sanitizers these take longer than all others; what they run, shards.py, zero.py and overlap.py run there, too.
 SCRIPT_TESTS += $(if $(SAN),,tests/cli/equivalence.py tests/cli/experts.py tests/cli/pytorch.py tests/cli/transformers.py tests/cli/virtual_stages.py tests/cli/sharded_experts.py)
 $(BUILD)/tests/allreduce: $(call obj,tests/unit/allreduce.c) $(call lib,net models base)
@@ -30,4 +30,7 @@ $(BUILD)/tests/test_allocations: $(call obj,tests/unit/test_allocations.c) $(cal
 	$(TEST_LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc mmap)
 TESTS += test_staged
 $(BUILD)/tests/test_staged: $(call obj,tests/unit/test_staged.c runtime/real/staged.c)
+	$(TEST_LINK)
+TESTS += test_mpirun_said
+$(BUILD)/tests/test_mpirun_said: $(call obj,tests/unit/test_mpirun_said.c runtime/real/mpirun_said.c) $(call lib,base)
 	$(TEST_LINK)

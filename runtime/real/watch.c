@@ -1,0 +1,197 @@
+#include "runtime/real/watch.h"
+
+#include "runtime/base/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NOT_STARTED = 127 };
+
+int watch_open(struct watch *w, struct rv_error_info *err)
+{
+        static const int asks[] = {SIGTERM, SIGUSR1, SIGINT, SIGHUP};
+        sigset_t set;
+        struct sigaction action;
+        sigemptyset(&set);
+        sigaddset(&set, SIGCHLD);
+        signal(SIGCHLD, SIG_DFL); /* it may have been ignored, and children not waited for */
+        for (size_t i = 0; i < sizeof asks / sizeof *asks; i++)
+                if (sigaction(asks[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+                        sigaddset(&set, asks[i]);
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* see end_orphans */
+        w->asked = 0;
+        sigprocmask(SIG_BLOCK, &set, &w->before);
+        w->descriptor = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+        return w->descriptor >= 0 ? RV_OK
+                                  : rv_fail(err, RV_ESYSTEM, "signals cannot be read: %s", strerror(errno));
+}
+
+static double now_seconds(void)
+{
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* A command that is run. */
+struct job {
+        const struct watch *watch;
+        char *const *words;
+        bool silent;
+};
+
+/* In the child, which has a process group of its own: what a terminal or a batch system sends to all of ours
+ * is to be handed on by us alone. */
+static int become(void *context, int to)
+{
+        const struct job *job = context;
+        const int nothing = job->silent ? open("/dev/null", O_RDWR) : -1;
+        /* mpirun ends its ranks then. */
+        const int with_parent = job->silent ? SIGKILL : SIGTERM;
+        prctl(PR_SET_PDEATHSIG, with_parent);
+        setpgid(0, 0);
+        if (job->silent) {
+                dup2(nothing, STDIN_FILENO);
+                dup2(nothing, STDOUT_FILENO);
+        }
+        dup2(job->silent ? nothing : to, STDERR_FILENO);
+        fcntl(to, F_SETFD, FD_CLOEXEC);
+        sigprocmask(SIG_SETMASK, &job->watch->before, NULL);
+        execvp(job->words[0], job->words);
+        const int why = errno;
+        child_tell(to, &why, sizeof why);
+        return NOT_STARTED;
+}
+
+/* Reads the signals that came. Those that ask are counted; returns whether one was of a child. */
+static bool take_signals(struct watch *w)
+{
+        struct signalfd_siginfo info;
+        bool child = false;
+        while (read(w->descriptor, &info, sizeof info) == sizeof info) {
+                child |= info.ssi_signo == SIGCHLD;
+                w->asked += info.ssi_signo != SIGCHLD;
+        }
+        return child;
+}
+
+/* Hands signals on to mpirun that came since there were `before`. */
+static void hand_on(const struct watch *w, int before, pid_t pid)
+{
+        if (before == 0 && w->asked > 0) {
+                fprintf(stderr, "ranvier train: was asked to stop: a checkpoint is kept first; a second time "
+                                "ends it at once\n");
+                kill(pid, SIGUSR1);
+        }
+        if (w->asked > 1 && w->asked > before)
+                kill(pid, SIGTERM);
+}
+
+/* What has come of what it says; false: there is no more. */
+static bool take_text(int from, struct said *said)
+{
+        char text[4096];
+        ssize_t size;
+        while ((size = read(from, text, sizeof text)) > 0)
+                said_take(said, text, (size_t)size);
+        return size < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+/* An mpirun that was killed leaves its ranks of this machine to us. They must not go on beside the next ones,
+ * which write the same files. */
+static void end_orphans(void)
+{
+        char path[64];
+        const long own = (long)getpid();
+        snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", own, own);
+        for (bool found = true; found;) {
+                FILE *stream = fopen(path, "r");
+                int pid;
+                found = false;
+                while (stream && fscanf(stream, "%d", &pid) == 1) {
+                        kill(pid, SIGKILL);
+                        waitpid(pid, NULL, 0);
+                        found = true;
+                }
+                if (stream)
+                        fclose(stream);
+        }
+}
+
+int watch_run(struct watch *w, char *const *words, struct watch_end *end, struct rv_error_info *err)
+{
+        struct job job = {w, words, false};
+        struct child child;
+        *end = (struct watch_end){.said = {.to = stderr}};
+        int rc = child_start(&child, become, &job, "for mpirun", err);
+        if (rc != RV_OK)
+                return rc;
+        struct pollfd polled[] = {{child.from, POLLIN, 0}, {w->descriptor, POLLIN, 0}};
+        fcntl(child.from, F_SETFL, O_NONBLOCK);
+        for (bool ended = false; !ended;) {
+                poll(polled, 2, -1);
+                if (polled[0].revents && !take_text(child.from, &end->said))
+                        polled[0].fd = -1;
+                const int before = w->asked;
+                if (polled[1].revents && take_signals(w))
+                        ended = waitpid(child.pid, &end->status, WNOHANG) == child.pid;
+                if (!ended)
+                        hand_on(w, before, child.pid);
+        }
+        end_orphans();
+        take_text(child.from, &end->said);
+        close(child.from);
+        /* The number that become() wrote is what was said last, and no line. */
+        int why = 0;
+        if (WIFEXITED(end->status) && WEXITSTATUS(end->status) == NOT_STARTED &&
+            end->said.length == sizeof why) {
+                memcpy(&why, end->said.line, sizeof why);
+                rc = rv_fail(err, RV_ESYSTEM, "%s, which starts the ranks, cannot be started: %s", words[0],
+                             strerror(why));
+                end->said.length = 0;
+        }
+        said_end(&end->said);
+        return rc;
+}
+
+bool watch_try(struct watch *w, char *const *words, double seconds)
+{
+        struct job job = {w, words, true};
+        struct child child;
+        struct pollfd polled = {w->descriptor, POLLIN, 0};
+        const double until = now_seconds() + seconds;
+        int status = 1, before = w->asked;
+        if (child_start(&child, become, &job, "to try hosts", NULL) != RV_OK)
+                return false;
+        close(child.from);
+        for (bool ended = false, stopped = false; !ended;) {
+                const double left = until - now_seconds();
+                poll(&polled, 1, stopped ? -1 : left > 0 ? (int)(1000 * left) + 1 : 0);
+                if (polled.revents && take_signals(w))
+                        ended = waitpid(child.pid, &status, WNOHANG) == child.pid;
+                if (!ended && !stopped && (w->asked > before || now_seconds() > until)) {
+                        kill(-child.pid, SIGKILL); /* and what it started, such as ssh */
+                        kill(child.pid, SIGKILL);  /* which may have no group yet */
+                        stopped = true;
+                }
+        }
+        end_orphans();
+        return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+void watch_pause(struct watch *w, double seconds)
+{
+        struct pollfd polled = {w->descriptor, POLLIN, 0};
+        const double until = now_seconds() + seconds;
+        for (double left = seconds; left > 0 && w->asked == 0; left = until - now_seconds()) {
+                poll(&polled, 1, (int)(1000 * left) + 1);
+                take_signals(w);
+        }
+}

@@ -207,8 +207,12 @@ bench-learning: all
 # What checkpoints cost GPT-2 124M (six minutes): make bench-checkpoints RUNS=5; and trainings that are disturbed, by the hundred.
 bench-checkpoints: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/checkpoints.py $(RUNS)
-bench-faults: all
-	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/faults.py $(RUNS) $(SEED)
+# With LIES=1 disks, clocks and networks lie, too.
+bench-faults: all $(if $(LIES),$(BUILD)/tests/liar.so)
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/faults.py $(or $(RUNS),100) $(or $(SEED),0) $(if $(LIES),$(BUILD)/tests/liar.so)
+$(BUILD)/tests/liar.so: tests/bench/liar.c
+	@mkdir -p $(@D)
+	$(call say,cc,$<) $(CC) -O2 -Wall -Wextra -Werror -fPIC -shared $(MPI_CFLAGS) -o $@ $< -ldl
 bench-polling: all $(BUILD)/tests/polling
 	tests/bench/polling.sh $(BUILD)/tests/polling
 bench-offload: $(BUILD)/tests/offload

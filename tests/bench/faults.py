@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """Trainings that are disturbed, by the hundred: RUNS times a plan of 2 to 4 ranks by chance, a rank of which is killed (kill -9) at a moment by
 chance, checkpoints being written included, or stopped for a while; until it ends it goes on from its last checkpoint. Every run must end with the
-losses and the model of the undisturbed one, bit for bit, nothing beyond the last interval may be lost, and nothing may hang.
+losses and the model of the undisturbed one, bit for bit, nothing beyond the last interval may be lost, and nothing may hang. With LIAR, a library to
+preload (liar.c), disks also take less than they are given and turn bits over, the clock of the day jumps, and messages are late: a checkpoint that a
+disk has lied about is named, and the one before it taken.
 
-Usage: faults.py [RUNS [FIRST SEED]]"""
+Usage: faults.py [RUNS [FIRST SEED [LIAR]]]"""
 import os
 import random
 import signal
@@ -61,7 +63,7 @@ def disturb(running, chance, took):
     return "kill"
 
 
-def run(bench, reference, seed):
+def run(bench, reference, seed, liar):
     """Why the run is not as it should be, or None; and what happened to it."""
     chance = random.Random(seed)
     plan, steps, every = chance.choice(SETTLED), chance.randint(8, 30), chance.randint(1, 5)
@@ -69,16 +71,12 @@ def run(bench, reference, seed):
     keep = ("--steps", steps, "--warmup", 3, "--checkpoint", bench.path("kept"), "--checkpoint-every", every, "--log", bench.path("kept.csv"))
     bench.clear("kept", "kept.csv")
     happened, faults = [], chance.randint(1, 3)
-    for attempt in range(faults + 1):
+    for attempt in range(faults + (4 if liar else 1)):
         last = max(bench.steps("kept"), default=0)
         if last == steps and os.path.exists(bench.path("kept", "model")):
             break
-        before = logged(bench)
-        running = resume.start(bench, plan, *keep, *(("--resume", bench.path("kept")) if last else ()))
-        if last == steps:
-            # all steps are kept: only the model is missing, which needs no more of them
-            running.communicate(timeout=HANG)
-            break
+        lies = {"LD_PRELOAD": liar, "RANVIER_LIES": 100 * seed + attempt} if liar else {}
+        running = resume.start(bench, plan, *keep, *(("--resume", bench.path("kept")) if last else ()), variables=lies)
         what = disturb(running, chance, took) if attempt < faults else "none"
         happened.append(f"{what} from {last}")
         try:
@@ -86,13 +84,16 @@ def run(bench, reference, seed):
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)
             return f"hangs for {HANG} s", plan, happened
+        happened += ["damaged"] * err.count("checksum")
         kept = max(bench.steps("kept"), default=0)
+        if liar and running.returncode and "no checkpoint in it is whole" in err:
+            bench.clear("kept", "kept.csv")
+            continue
         if what != "kill" and running.returncode:
             return f"status {running.returncode}: {err}", plan, happened
         # A checkpoint that is due waits for the one before it: at most that one and the steps since are lost.
-        if what == "kill" and logged(bench) - kept > 2 * every:
+        if what == "kill" and not liar and logged(bench) - kept > 2 * every:
             return f"{logged(bench)} steps, of which {kept} are kept every {every}", plan, happened
-        del before
     found = resume.rows(bench.path("kept.csv"))
     if found != rows:
         return f"other losses: {found}\n{rows}", plan, happened
@@ -103,20 +104,22 @@ def run(bench, reference, seed):
 
 def main():
     runs, first = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((1, 100), (2, 0)))
-    wrong, kills, stops = 0, 0, 0
+    liar = os.path.abspath(sys.argv[3]) if len(sys.argv) > 3 else None
+    wrong, kills, stops, damaged = 0, 0, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         bench = resume.Bench(folder)
         reference = Reference(bench)
         for seed in range(first, first + runs):
-            why, plan, happened = run(bench, reference, seed)
+            why, plan, happened = run(bench, reference, seed, liar)
             kills += sum(what.startswith("kill") for what in happened)
             stops += sum(what.startswith("stop") for what in happened)
+            damaged += happened.count("damaged")
             if why:
                 wrong += 1
                 print(f"seed {seed}, {resume.named(plan)}, {', '.join(happened)}: {why}", flush=True)
             elif (seed - first) % 25 == 24:
-                print(f"{seed - first + 1} runs, {kills} killed, {stops} stopped for a while, {wrong} wrong", flush=True)
-    print(f"{runs} runs, {kills} ranks killed, {stops} stopped for a while: {runs - wrong} ended as undisturbed, {wrong} did not")
+                print(f"{seed - first + 1} runs, {kills} killed, {stops} stopped for a while, {damaged} damaged checkpoints named, {wrong} wrong", flush=True)
+    print(f"{runs} runs, {kills} ranks killed, {stops} stopped for a while, {damaged} damaged checkpoints named: {runs - wrong} ended as undisturbed, {wrong} did not")
     raise SystemExit(1 if wrong else 0)
 
 

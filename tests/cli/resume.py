@@ -262,12 +262,13 @@ def check_reshard(tap, bench):
         tap.ok(status == 2 and sentence in err and not os.path.exists(bench.path("new")), f"reshard {' '.join(map(os.path.basename, map(str, arguments)))}: {sentence}", err)
 
 
-def start(bench, plan, *more):
-    """A training that goes on while we look: its process, in a group of its own."""
+def start(bench, plan, *more, variables={}):
+    """A training that goes on while we look: its process, in a group of its own; its ranks have environment `variables`."""
     model, ranks, flags = plan
     command = [os.path.join(ranvier.BIN, "ranvier"), *map(str, bench.arguments(model, flags, *more))]
     if ranks > 1:
-        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *command]
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", *(word for name, value in variables.items() for word in ("-x", f"{name}={value}")),
+                   "-n", str(ranks), *command]
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", ASAN_OPTIONS="detect_leaks=0")
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True)
 

@@ -160,7 +160,8 @@ static int load_tensor(struct trainer *t, struct state *state, const struct tens
         return rc;
 }
 
-static int load(struct trainer *t, const char *name, const json_t *index, struct rv_error_info *err)
+static int load(struct trainer *t, const char *name, const json_t *index, int64_t *bytes,
+                struct rv_error_info *err)
 {
         struct state *state = state_open(name, index, err);
         float *chunk = malloc(NN_CHUNK * sizeof *chunk);
@@ -169,14 +170,30 @@ static int load(struct trainer *t, const char *name, const json_t *index, struct
                 rc = rv_fail(err, RV_ESYSTEM, "no host memory to read a checkpoint");
         for (int i = 0; rc == RV_OK && i < t->nn->tensor_count; i++)
                 rc = load_tensor(t, state, &t->nn->tensors[i], chunk, err);
+        *bytes = state ? state_bytes_read(state) : 0;
         free(chunk);
         state_close(state);
         return rc;
 }
 
-int resume(struct trainer *t, int64_t *step, struct history *history, struct rv_error_info *err)
+/* On rank 0. */
+static int64_t sum_of(struct net *net, int64_t mine)
+{
+        int64_t *all = calloc((size_t)net->ranks, sizeof *all), sum = 0;
+        if (!all)
+                abort(); /* others wait */
+        net->ops->gather(net, &mine, sizeof mine, all);
+        for (int i = 0; i < net->ranks; i++)
+                sum += all[i];
+        free(all);
+        return sum;
+}
+
+int resume(struct trainer *t, int64_t *step, struct history *history, int64_t *bytes,
+           struct rv_error_info *err)
 {
         char name[FOLDER_CHECKPOINT];
+        int64_t mine = 0;
         json_t *index = choose(t->net, t->settings->resume, name, err);
         if (!index) {
                 const struct rv_error_info why = *err;
@@ -186,7 +203,8 @@ int resume(struct trainer *t, int64_t *step, struct history *history, struct rv_
         if (rc == RV_OK)
                 rc = take_numbers(t, index, name, step, history, err);
         if (rc == RV_OK)
-                rc = load(t, name, index, err);
+                rc = load(t, name, index, &mine, err);
         json_decref(index);
+        *bytes = sum_of(t->net, mine);
         return net_agree(t->net, rc, err);
 }

@@ -148,6 +148,26 @@ def check_shapes(tap, bench, plans):
                f"from {named(before)} to {named(after)}: never interrupted", f"{worst} {err}")
 
 
+def check_bytes(tap, bench):
+    """Of a checkpoint each rank reads what it has, once: weights that it works with, and moments that it updates, in fp32."""
+    status, err = bench.train(("tiny", 1, ()), "--checkpoint", bench.path("bytes"), "--checkpoint-every", EVERY)
+    with open(bench.path("bytes", f"step-{STEPS:012d}", "rank-00000.safetensors"), "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    elements = {name.split(":")[0]: entry["shape"][0] for name, entry in header.items() if ":parameter:" in name}
+    parameters, embedding = sum(elements.values()), max(elements[name] for name in elements if "wte" in name or "embed" in name)
+    bench.forget("bytes", EVERY)
+    for flags, ranks, weights, moments in (((), 1, parameters, parameters),
+                                           (("--dp", 2), 2, 2 * parameters, 2 * parameters),
+                                           (("--pp", 2), 2, parameters + embedding, parameters + embedding),  # a tied embedding is on both
+                                           (("--dp", 2, "--zero", 1), 2, 2 * parameters, parameters),
+                                           (("--dp", 2, "--zero", 3), 2, parameters, parameters)):
+        status, err = bench.train(("tiny", ranks, flags), "--resume", bench.path("bytes"), "--report", bench.path("bytes.json"))
+        with open(bench.path("bytes.json")) as file:
+            found = json.load(file)["training"]["resumed_bytes"]
+        tap.ok(status == 0 and found == 4 * (weights + 2 * moments), f"{' '.join(map(str, flags)) or 'one rank'}: reads what its ranks have, and no byte more",
+               f"{found} {4 * (weights + 2 * moments)} {err}")
+
+
 def flip(path, at):
     with open(path, "r+b") as file:
         file.seek(at)
@@ -396,6 +416,7 @@ def main():
         pairs = [(a, b) for a in PLANS for b in PLANS if a[0] == b[0] and a != b]
         random.Random(7).shuffle(pairs)
         check_shapes(tap, bench, pairs[:12] if not os.environ.get("RANVIER_TESTS") == "all" else pairs[:100])
+        check_bytes(tap, bench)
         check_damage(tap, bench)
         check_reshard(tap, bench)
         check_signals(tap, bench)

@@ -1,0 +1,1 @@
+torchrun --nproc_per_node 8 p.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 64 --vocab-size 100 --micro-batch-size 1 --global-batch-size 8 --num-experts 4 --expert-model-parallel-size 2 --moe-router-topk 2

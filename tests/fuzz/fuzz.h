@@ -26,8 +26,9 @@ fuzz_target fuzz_kineto, fuzz_trace, fuzz_profiled;
 fuzz_target fuzz_report, fuzz_sweep, fuzz_validation, fuzz_loss, fuzz_page;
 fuzz_target fuzz_safetensors, fuzz_weights, fuzz_checkpoint, fuzz_tokens;
 
-/* Returns the target of that name, or NULL. */
+/* Returns the target of that name, or NULL; and gives bytes to one. */
 fuzz_target *fuzz_find(const char *name);
+void fuzz_run(fuzz_target *target, struct fuzz_bytes bytes);
 
 /* Writes a file of that name in the target's folder, which is in memory where /dev/shm is, and returns its
  * path, which stays valid until the end. A name may have one folder before it. */

@@ -14,6 +14,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                 fprintf(stderr, "RANVIER_FUZZ is the name of no target\n");
                 exit(99);
         }
-        target((struct fuzz_bytes){data, size});
+        fuzz_run(target, (struct fuzz_bytes){data, size});
         return 0;
 }

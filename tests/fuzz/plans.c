@@ -128,7 +128,7 @@ void fuzz_values(struct fuzz_bytes bytes)
         fuzz_check(parse_tokens("--x", text, &real, &err), &err);
         fuzz_check(parse_name("--x", text, names, &count, &err), &err);
         fuzz_check(parse_switch("--x", text, &on, &err), &err);
-        if (parse_bytes(text, &whole) == 0 && whole < 1)
+        if (parse_bytes(text, &whole) == 0 && whole < 0)
                 abort();
         free(text);
 }

@@ -45,7 +45,7 @@ int main(int argc, char **argv)
         for (int i = 2; i < argc; i++) {
                 const struct fuzz_bytes bytes = read_all(argv[i]);
                 fprintf(stderr, "%s\n", argv[i]);
-                target(bytes);
+                fuzz_run(target, bytes);
                 free((void *)(uintptr_t)bytes.at);
         }
         dprintf(out, "%d\n", argc - 2);

@@ -36,9 +36,9 @@ fuzz() {
         seeds "$name" "$3" "$seeds"
         words "$4" "$folder/$name.dict" "$seeds"/*
         [ ! -s "$folder/$name.dict" ] || dict=-dict=$folder/$name.dict
-        RANVIER_FUZZ=$name RANVIER_FUZZ_FOLDER=$folder/$name ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 \
+        RANVIER_FUZZ=$name RANVIER_FUZZ_FOLDER=$folder/$name ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:quarantine_size_mb=16:malloc_context_size=8 \
                 UBSAN_OPTIONS=print_stacktrace=1 "$build/tests/fuzz" -max_len="$longest" -max_total_time="$FUZZ_SECONDS" \
-                ${FUZZ_RUNS:+-runs="$FUZZ_RUNS"} -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=512 -close_fd_mask=1 \
+                ${FUZZ_RUNS:+-runs="$FUZZ_RUNS"} -timeout=120 -rss_limit_mb=2048 -malloc_limit_mb=512 -close_fd_mask=1 \
                 -print_final_stats=1 ${dict:+"$dict"} -artifact_prefix="$found/$name-" "$corpus" "$seeds" \
                 >"$log" 2>&1
         status=$?

@@ -77,7 +77,7 @@ enum { SEARCH_FOLDERS = 4 };
 
 int file_find(char *path, size_t path_size, const char *tree_folder, const char *name, const char *suffix)
 {
-        for (int which = 0; which < SEARCH_FOLDERS; which++) {
+        for (int which = 0; which < SEARCH_FOLDERS && !strchr(name, '/'); which++) {
                 char folder[PATH_MAX];
                 struct stat info;
                 if (search_folder(which, tree_folder, folder, sizeof folder) != 0)

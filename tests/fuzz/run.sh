@@ -5,8 +5,8 @@
 cd "$(dirname "$0")/../.." || exit 2
 if [ "$1" = check ]; then
         if ! echo 'int LLVMFuzzerTestOneInput(const char *a, unsigned long n); int LLVMFuzzerTestOneInput(const char *a, unsigned long n) { return a && n > 9; }' |
-                "$2" -x c -fsanitize=fuzzer,address -o /dev/null - 2>/dev/null; then
-                echo "fuzz: needs a clang that has libFuzzer, and '$2' is none; tests/deps.sh fuzz installs one, and FUZZ_CLANG=... names another" >&2
+                "${@:2}" -x c -fsanitize=fuzzer,address -o /dev/null - 2>/dev/null; then
+                echo "fuzz: needs a clang that has libFuzzer, and '${*:2}' is none; tests/deps.sh fuzz installs one, and FUZZ_CLANG=... names another" >&2
                 exit 2
         fi
         exit 0
@@ -31,7 +31,7 @@ words() {
 }
 
 fuzz() {
-        local name=$1 longest=$2 log=$build/log/$1 corpus=$build/corpus/$1 seeds=$folder/seeds/$1 dict= status runs rate edges
+        local name=$1 longest=$2 log=$build/log/$1 corpus=$build/corpus/$1 seeds=$folder/seeds/$1 dict="" status runs rate edges
         mkdir -p "$build/log" "$corpus" "$folder/$name/step-000000000007"
         seeds "$name" "$3" "$seeds"
         words "$4" "$folder/$name.dict" "$seeds"/*

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the two scripts of this folder share: where the seeds of a target are.
 
 # Lists the files of a target's corpus: those in tests/fuzz/corpus, and its seeds of the third column of tests/fuzz/targets.

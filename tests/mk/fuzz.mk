@@ -21,7 +21,7 @@ FUZZ_FLAGS := -O2 -w -fsanitize=fuzzer-no-link -fsanitize-coverage-ignorelist=te
 fuzz:
 	@tests/deps.sh fuzz
 	@tests/fuzz/run.sh check $(FUZZ_CLANG)
-	@$(MAKE) --no-print-directory $(JOBS) BUILD=build/fuzz CC=$(FUZZ_CLANG) CXX=$(FUZZ_CLANG)++ SAN=1 CUDA=0 \
+	@$(MAKE) --no-print-directory $(JOBS) BUILD=build/fuzz CC='$(FUZZ_CLANG)' CXX='$(subst clang,clang++,$(FUZZ_CLANG))' SAN=1 CUDA=0 \
 		CFLAGS='$(FUZZ_FLAGS) -DFP16_PORTABLE' CXXFLAGS='$(FUZZ_FLAGS) -fno-sanitize=vptr,function' build/fuzz/tests/fuzz
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_RUNS=$(FUZZ_RUNS) tests/fuzz/run.sh build/fuzz $(FUZZ_TARGETS)
 .PHONY: fuzz

@@ -6,7 +6,7 @@
 cd "$(dirname "$0")/../.." || exit 2
 # shellcheck source=tests/fuzz/seeds.sh
 . tests/fuzz/seeds.sh
-replay=$RANVIER_BIN/../tests/fuzz_replay
+replay=${RANVIER_BIN%/bin}/tests/fuzz_replay
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 

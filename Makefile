@@ -1,4 +1,4 @@
-# ranvier: make deps, make, make demo, make test, make lint, make bench, make install PREFIX=...
+# ranvier: make deps, make, make demo, make test, make fuzz, make lint, make bench, make install PREFIX=...
 # SAN=1 builds with the address and undefined-behaviour sanitizers, in a folder of its own.
 # V=1 prints every command as it is run.
 # CUDA=0 builds without the CUDA device, CUDA=1 insists on it; otherwise it is built where nvcc is found.
@@ -13,7 +13,7 @@ ARCH    ?=
 comma   := ,
 # Before the first file is compiled: what is not there, all of it at once.
 ifeq ($(wildcard $(BUILD)/obj),)
-ifneq ($(filter-out clean demo deps lint test test-launch test-transformers,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean demo deps fuzz lint test test-launch test-transformers,$(or $(MAKECMDGOALS),all)),)
 MISSING := $(shell CC='$(CC)' CXX='$(CXX)' CFLAGS='$(CFLAGS)' DEPS='$(DEPS)' tests/deps.sh missing | sed '$$!s/$$/,/')
 $(if $(MISSING),$(error building needs $(MISSING): 'make deps' installs Debian's or Ubuntu's packages (docs/develop.md has the list; DEPS=0 leaves this check out)))
 endif

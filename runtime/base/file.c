@@ -77,7 +77,7 @@ enum { SEARCH_FOLDERS = 4 };
 
 int file_find(char *path, size_t path_size, const char *tree_folder, const char *name, const char *suffix)
 {
-        for (int which = 0; which < SEARCH_FOLDERS; which++) {
+        for (int which = 0; which < SEARCH_FOLDERS && !strchr(name, '/'); which++) {
                 char folder[PATH_MAX];
                 struct stat info;
                 if (search_folder(which, tree_folder, folder, sizeof folder) != 0)
@@ -155,8 +155,14 @@ static void file_skip_mark(FILE *stream)
 json_t *file_read_json(const char *path, struct rv_error_info *err)
 {
         struct stat info;
+        enum { LONGEST_JSON = 256 << 20 }; /* in memory it takes many times as much */
         if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
                 rv_fail(err, RV_EINPUT, "%s: is a folder, a JSON file was expected", path);
+                return NULL;
+        }
+        if (stat(path, &info) == 0 && info.st_size > LONGEST_JSON) {
+                rv_fail(err, RV_EINPUT, "%s: has %lld bytes, a JSON file of at most 256 MiB was expected",
+                        path, (long long)info.st_size);
                 return NULL;
         }
         FILE *stream = fopen(path, "rb");
@@ -299,8 +305,12 @@ int file_need_real(const char *path, const json_t *object, const char *key, doub
 int file_check_keys(const char *path, const char *where, const json_t *object, const char *const *known,
                     size_t known_count, struct rv_error_info *err)
 {
+        enum { MOST_MEMBERS = 1024 }; /* each is compared with all that are known */
         const char *key;
         json_t *value;
+        if (json_object_size(object) > MOST_MEMBERS)
+                return rv_fail(err, RV_EINPUT, "%s:1: %s has %zu members, at most %d were expected", path,
+                               where, json_object_size(object), MOST_MEMBERS);
         json_object_foreach((json_t *)(uintptr_t)object, key, value)
         {
                 struct nearest nearest = {.word = key};

@@ -21,7 +21,8 @@ int file_program_folder(char *folder, size_t folder_size);
  * (such as "models/presets") in the folder that the environment variable RANVIER_DATA names, in the source
  * tree if the running program (or the library that this is part of) was built there, and else the installed
  * one, PREFIX/share/ranvier/`tree_folder`. Writes the first such file that exists to `path` and
- * returns 0. Returns RV_EINPUT, without a sentence, if there is none; `path` is then undefined. */
+ * returns 0. Returns RV_EINPUT, without a sentence, if there is none, as there is for a name with a slash:
+ * files name presets, and do not leave their folder so; `path` is then undefined. */
 int file_find(char *path, size_t path_size, const char *tree_folder, const char *name, const char *suffix);
 
 /* Writes the names, without `suffix`, of the files that file_find could find, sorted, as one line "a b c".

@@ -397,12 +397,30 @@ static int check_tensors(struct weight_files *w, const struct gpt *gpt, struct t
         return check_others(w, gpt, wanted, err);
 }
 
+/* A config of a few bytes can be of a model of millions of tensors: before there is memory for the list of
+ * them. */
+static int check_count(const struct weight_files *w, const struct gpt *gpt, int count,
+                       struct rv_error_info *err)
+{
+        enum { FEW = 1 << 16 }; /* of which the first that is missing is named */
+        size_t there = 0;
+        for (int i = 0; i < w->count; i++)
+                there += json_object_size(w->files[i]->tensors);
+        if ((size_t)count <= there + FEW)
+                return RV_OK;
+        return rv_fail(err, RV_EINPUT, "%s: has %zu tensors, the model %s has %d", w->path, there, gpt->name,
+                       count);
+}
+
 int weight_files_check(struct weight_files *w, const struct gpt *gpt, struct rv_error_info *err)
 {
         struct gpt untied = *gpt;
         untied.tied = false;
         const struct stage whole = partition_stage(&untied, 1, 0);
-        struct tensor *tensors = calloc((size_t)partition_tensors(&untied, &whole, NULL), sizeof *tensors);
+        const int count = partition_tensors(&untied, &whole, NULL);
+        if (check_count(w, gpt, count, err) != RV_OK)
+                return RV_EINPUT;
+        struct tensor *tensors = calloc((size_t)count, sizeof *tensors);
         json_t *wanted = json_object();
         int rc = tensors && wanted
                          ? check_model(w, gpt, err)

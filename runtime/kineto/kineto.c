@@ -103,6 +103,8 @@ static int take_string(struct source *s)
                 const int c = next(s);
                 if (c < 0)
                         return cut(s);
+                if (s->text_length > LONGEST_VALUE)
+                        return wrong(s, "one text has more than 64 MiB");
                 keep(s, c);
                 if (c == '"' && !escaped)
                         return RV_OK;

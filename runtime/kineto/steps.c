@@ -74,6 +74,10 @@ static void find_parents(struct traced_steps *steps, const struct place *places,
                         end_of(&events[around]) + ROUNDING < places[i].start + places[i].length))
                         around = steps->parent[around];
                 steps->parent[places[i].event] = around;
+                steps->backward[places[i].event] = begins(events[places[i].event].name, BACKWARD)
+                                                           ? places[i].event
+                                                   : around >= 0 ? steps->backward[around]
+                                                                 : -1;
         }
 }
 
@@ -151,13 +155,6 @@ static void mark_composed(struct traced_steps *steps, bool *composed)
                         composed[steps->parent[i]] = true;
 }
 
-static int backward_of(const struct traced_steps *steps, int event)
-{
-        while (event >= 0 && !begins(steps->trace->events[event].name, BACKWARD))
-                event = steps->parent[event];
-        return event;
-}
-
 static void add_operator(struct walk *walk, int index, const struct operator_row *row)
 {
         struct traced_steps *steps = walk->steps;
@@ -169,7 +166,7 @@ static void add_operator(struct walk *walk, int index, const struct operator_row
         walk->leaf = steps->operator_count++;
         steps->operators[walk->leaf] = (struct step_operator){.row = row,
                                                               .event = index,
-                                                              .backward = backward_of(steps, index),
+                                                              .backward = steps->backward[index],
                                                               .start = event->start,
                                                               .end = end_of(event),
                                                               .gpu = walk->launched[index].time};
@@ -226,7 +223,26 @@ static int by_start(const void *a, const void *b)
 /* Threads of a step: the one that has it, and those that run backwards. */
 static bool takes_part(const struct traced_steps *steps, const struct place *place, int64_t thread)
 {
-        return place->thread == thread || backward_of(steps, place->event) >= 0;
+        return place->thread == thread || steps->backward[place->event] >= 0;
+}
+
+/* Steps of one thread follow each other. Those within others would each have all operators, and each step is
+ * looked for among all events. */
+static int check_step(const struct traced_steps *steps, const char *path, struct rv_error_info *err)
+{
+        enum { MOST_STEPS = 4096 };
+        if (steps->count > MOST_STEPS)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%.200s: the trace has more than %d steps (ProfilerStep#): a few were expected", path,
+                        MOST_STEPS);
+        if (steps->operator_count > 2 * (int64_t)steps->trace->count)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%.200s: steps of the trace (ProfilerStep#) lie within each other: one after the "
+                        "other was expected, as the profiler's step() makes them",
+                        path);
+        return RV_OK;
 }
 
 static void add_step(struct walk *walk, const struct place *places, int count, int index)
@@ -252,25 +268,28 @@ static void add_step(struct walk *walk, const struct place *places, int count, i
 int steps_find(struct traced_steps *steps, const struct kineto *trace, const char *path,
                struct rv_error_info *err)
 {
-        int count;
+        int count, rc = RV_OK;
         *steps = (struct traced_steps){.trace = trace};
         steps->parent = resized(NULL, (size_t)trace->count + 1, sizeof *steps->parent);
+        steps->backward = resized(NULL, (size_t)trace->count + 1, sizeof *steps->backward);
         for (int i = 0; i < trace->count; i++)
-                steps->parent[i] = -1;
+                steps->parent[i] = steps->backward[i] = -1;
         struct place *places = host_places(trace, &count);
         find_parents(steps, places, count);
         struct launched *launched = find_launched(steps);
         bool *composed = resized(NULL, (size_t)trace->count + 1, sizeof *composed);
         mark_composed(steps, composed);
         struct walk walk = {steps, launched, composed, -1};
-        for (int i = 0; i < count; i++)
-                if (begins(trace->events[places[i].event].name, STEP))
+        for (int i = 0; i < count && rc == RV_OK; i++)
+                if (begins(trace->events[places[i].event].name, STEP)) {
                         add_step(&walk, places, count, places[i].event);
+                        rc = check_step(steps, path, err);
+                }
         free(composed);
         free(launched);
         free(places);
         if (steps->count)
-                return RV_OK;
+                return rc;
         return rv_fail(
                 err, RV_EINPUT,
                 "%.200s: the trace has no steps (ProfilerStep#): call the profiler's step() after each "
@@ -282,6 +301,7 @@ void steps_free(struct traced_steps *steps)
 {
         free(steps->waits);
         free(steps->parent);
+        free(steps->backward);
         free(steps->operators);
         free(steps->steps);
         *steps = (struct traced_steps){0};

@@ -27,6 +27,8 @@ struct traced_steps {
         const struct kineto *trace;
         /* [trace->count]: the event of the same thread around each event; -1: there is none. */
         int *parent;
+        /* [trace->count]: the function of autograd that it is run for, in a backward, or is itself; -1. */
+        int *backward;
         struct step_operator *operators;
         int operator_count;
         struct trace_step *steps;

@@ -12,6 +12,13 @@
 
 int launch_add_item(struct launch *l, const char *key, const char *value, int line, struct rv_error_info *err)
 {
+        enum { MOST_ITEMS = 4096 }; /* each is looked for among all, and in the text */
+        if (l->item_count == MOST_ITEMS)
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "%s:%d: is key number %d: so many are of no launch of a training, at most %d were "
+                        "expected",
+                        l->path, line, MOST_ITEMS + 1, MOST_ITEMS);
         struct launch_item *more = realloc(l->items, (size_t)(l->item_count + 1) * sizeof *more);
         if (more)
                 l->items = more;

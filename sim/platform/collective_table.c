@@ -22,7 +22,8 @@ double collective_bus_share(enum collective_kind kind, int members)
 /* ---- columns ---- */
 
 enum column { OPERATION, GPUS, NODES, BYTES, TIME_S, TIME_US, BUS_RATE, COLUMNS };
-enum { CELLS = COLUMNS };
+/* MOST: of groups, and of sizes of one: a row is looked for among them. */
+enum { CELLS = COLUMNS, MOST = 4096 };
 
 static const char *const column_names[COLUMNS] = {
         [OPERATION] = "operation",
@@ -133,7 +134,7 @@ static double row_seconds(const struct reading *r, const struct row *row)
                (1e9 * row->values[BUS_RATE]);
 }
 
-/* The series of a row in its table, a new one if there is none; NULL without memory. */
+/* The series of a row in its table, a new one if there is none; NULL with a sentence. */
 static struct collective_series *series_of(struct reading *r, const struct row *row)
 {
         struct collective_table *t = r->table;
@@ -143,9 +144,16 @@ static struct collective_series *series_of(struct reading *r, const struct row *
                 if ((int)series->kind == row->kind && series->gpus == gpus && series->nodes == nodes)
                         return series;
         }
-        struct collective_series *grown = realloc(t->series, (size_t)(t->count + 1) * sizeof *grown);
-        if (!grown)
+        if (t->count - r->before == MOST) {
+                WRONG(r, "is of group number %d of an operation, GPUs and nodes, at most %d were expected",
+                      MOST + 1, MOST);
                 return NULL;
+        }
+        struct collective_series *grown = realloc(t->series, (size_t)(t->count + 1) * sizeof *grown);
+        if (!grown) {
+                rv_fail(r->err, RV_ESYSTEM, "no memory for a table of collectives");
+                return NULL;
+        }
         t->series = grown;
         grown[t->count] = (struct collective_series){
                 .kind = (enum collective_kind)row->kind, .gpus = gpus, .nodes = nodes};
@@ -167,6 +175,9 @@ static int add_point(const struct reading *r, struct collective_series *series, 
                              operations[series->kind], point.bytes, series->gpus, series->nodes,
                              rv_plural(series->nodes), series->points[at].seconds, point.seconds);
         }
+        if (series->count == MOST)
+                return WRONG(r, "is size number %d of %s among %d GPUs, at most %d were expected", MOST + 1,
+                             operations[series->kind], series->gpus, MOST);
         struct collective_point *grown = realloc(series->points, (size_t)(series->count + 1) * sizeof *grown);
         if (!grown)
                 return rv_fail(r->err, RV_ESYSTEM, "no memory for %d points of a collective", series->count);
@@ -198,7 +209,7 @@ static int take_row(struct reading *r, char *const *cells, int count)
                              seconds);
         struct collective_series *series = series_of(r, &row);
         if (!series)
-                return rv_fail(r->err, RV_ESYSTEM, "no memory for a table of collectives");
+                return (int)r->err->code;
         return add_point(r, series, (struct collective_point){row.values[BYTES], seconds});
 }
 

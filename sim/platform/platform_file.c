@@ -422,13 +422,29 @@ static int read_collectives(const struct reading *document, struct platform *p)
 }
 
 /* Tables of measured collectives: "measured_collectives": ["h100-sxm", "mine.csv"]. One without a suffix
- * comes with the program, the path of another begins in the folder of the platform file. */
+ * comes with the program, the path of another begins in the folder of the platform file and stays in it. */
 static const char TABLES[] = "sim/platforms/collectives";
+
+static bool leaves_folder(const char *path)
+{
+        if (*path == '/')
+                return true;
+        for (const char *at = path; *at; at += strcspn(at, "/"), at += *at == '/')
+                if (strncmp(at, "..", 2) == 0 && (at[2] == '/' || at[2] == '\0'))
+                        return true;
+        return false;
+}
 
 static int find_table(const struct reading *r, const char *name, char *path, size_t path_size)
 {
         const char *slash = strrchr(r->path, '/'), *end = strrchr(name, '.');
-        const int folder = slash && name[0] != '/' ? (int)(slash + 1 - r->path) : 0;
+        const int folder = slash ? (int)(slash + 1 - r->path) : 0;
+        if (leaves_folder(name))
+                return rv_fail(
+                        r->err, RV_EINPUT,
+                        "%s:%d: \"measured_collectives\" names \"%.64s\": a table in the platform's own "
+                        "folder, or below it, was expected",
+                        r->path, line_of(r, "measured_collectives"), name);
         if (end && strcmp(end, ".csv") == 0) {
                 if ((size_t)snprintf(path, path_size, "%.*s%s", folder, r->path, name) < path_size)
                         return 0;

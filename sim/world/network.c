@@ -26,8 +26,8 @@ enum { MAX_GUARDED_LANES = 30000 };
 enum { MAX_ALL_ROUTES = 64 };
 
 /* A platform that takes longer to load and to try than so many seconds of a processor is no use: 100,000
- * hosts take 3 s. */
-enum { MAX_TRIAL_SECONDS = 120 };
+ * hosts take 3 s. A line can ask for millions, of 2 kB each. */
+enum { MAX_TRIAL_SECONDS = 120, MAX_TRIAL_GIBIBYTES = 4 };
 
 /* As platforms of our own format have. */
 #define MAX_LATENCY_SECONDS  3600.0
@@ -229,12 +229,19 @@ static void check_links(void)
         free(links);
 }
 
-/* To be ended by SIGXCPU after a while, or sooner if the user has set a limit; without a file of its memory.
- */
+/* To be ended by SIGXCPU after a while, or sooner if the user has set a limit; without a file of its memory,
+ * of which it gets so much (the address sanitizer needs more). */
 static void limit_trial(void)
 {
         struct rlimit limit;
         setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+#ifndef __SANITIZE_ADDRESS__
+        const rlim_t most = (rlim_t)MAX_TRIAL_GIBIBYTES << 30;
+        if (getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur > most) {
+                limit.rlim_cur = most;
+                setrlimit(RLIMIT_DATA, &limit);
+        }
+#endif
         if (getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_cur > MAX_TRIAL_SECONDS) {
                 limit.rlim_cur = MAX_TRIAL_SECONDS;
                 setrlimit(RLIMIT_CPU, &limit);
@@ -299,6 +306,11 @@ static int check_xml(const char *path, int ranks, int stages, struct rv_error_in
                         "%s: SimGrid did not load this platform and find its routes within the limit of "
                         "processor time (at most %d s): fewer hosts or simpler routing was expected",
                         path, MAX_TRIAL_SECONDS);
+        if (strstr(text, "bad_alloc"))
+                return rv_fail(err, RV_EINPUT,
+                               "%s: SimGrid needs more than %d GiB to load this platform: fewer hosts were "
+                               "expected",
+                               path, MAX_TRIAL_GIBIBYTES);
         find_complaint(text, &complaint);
         if (WIFEXITED(status) && WEXITSTATUS(status) == REFUSED)
                 return rv_fail(err, RV_EINPUT, "%s: %.300s", path, complaint);

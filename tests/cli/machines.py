@@ -147,6 +147,8 @@ def check_measured(tap, folder):
             "mine.csv:3: seconds is \"-1\", must be a number greater than 0", "a table's error has its file and line")
     for members, sentence in (({"measured_collectives": ["h101"]}, "\"measured_collectives\" names \"h101\", must be one of a100-sxm"),
                               ({"measured_collectives": "h100-sxm"}, "must be a list of tables"),
+                              ({"measured_collectives": ["../mine.csv"]}, "in the platform's own folder, or below it, was expected"),
+                              ({"measured_collectives": ["/mine.csv"]}, "in the platform's own folder, or below it, was expected"),
                               ({"measured_collectives": ["none.csv"]}, "none.csv: the table of measured collectives cannot be read"),
                               ({"like": "dgx-h101"}, "\"like\" is \"dgx-h101\", must be one of: a100-roce"),
                               ({"expandable": 1}, "\"expandable\" must be true or false"),

@@ -43,6 +43,25 @@ static void test_rows_become_series_by_size_in_seconds(void **state)
         collective_table_free(&table);
 }
 
+/* A row is looked for among all groups, and all sizes of its group. */
+static void test_tables_of_too_many_groups_or_sizes_are_refused(void **state)
+{
+        (void)state;
+        enum { ROWS = 4097, ROW = 48 };
+        static char text[(ROWS + 2) * ROW];
+        for (int sizes = 0; sizes < 2; sizes++) {
+                struct collective_table table = {0};
+                struct rv_error_info err;
+                char *end = text + sprintf(text, "# source: a test\noperation,gpus,bytes,seconds\n");
+                for (int i = 0; i < ROWS; i++)
+                        end += sprintf(end, "all_reduce,%d,%d,1e-5\n", sizes ? 8 : 2 + i, sizes ? 1 + i : 8);
+                assert_int_equal(read_text(&table, text, &err), RV_EINPUT);
+                assert_non_null(strstr(err.sentence, sizes ? "t.csv:4099: is size number 4097 of all_reduce"
+                                                           : "t.csv:4099: is of group number 4097"));
+                collective_table_free(&table);
+        }
+}
+
 /* nccl-tests: the bytes that a link of a member carries, a second. */
 static void test_bus_bandwidths_are_those_of_nccl_tests(void **state)
 {
@@ -240,6 +259,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_rows_become_series_by_size_in_seconds),
+                cmocka_unit_test(test_tables_of_too_many_groups_or_sizes_are_refused),
                 cmocka_unit_test(test_bus_bandwidths_are_those_of_nccl_tests),
                 cmocka_unit_test(test_a_later_table_stands_behind_an_earlier_one),
                 cmocka_unit_test(test_what_makes_no_sense_is_refused_with_its_line),

@@ -165,6 +165,29 @@ static void a_gpus_kernels_count_for_the_operators_that_launched_them(void **sta
         kineto_free(&trace);
 }
 
+/* Each of them would have all operators. */
+static void steps_within_each_other_are_refused(void **state)
+{
+        (void)state;
+        enum { EACH = 8, EVENT = 128 };
+        char events[2 * EACH * EVENT] = "";
+        for (int i = 0; i < 2 * EACH; i++)
+                sprintf(events + strlen(events),
+                        "%s{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"%s\", \"tid\": 1, \"ts\": %d, "
+                        "\"dur\": %d}\n",
+                        i ? "," : "", i < EACH ? "ProfilerStep#1" : "aten::mm", i < EACH ? 0 : i,
+                        i < EACH ? 100 : 1);
+        struct kineto trace = {0};
+        struct traced_steps steps;
+        struct rv_error_info err = {0};
+        assert_int_equal(read_texts(&trace, false, "[", events, "]", &err), RV_OK);
+        assert_int_equal(steps_find(&steps, &trace, "t.json", &err), RV_EINPUT);
+        assert_non_null(
+                strstr(err.sentence, "t.json: steps of the trace (ProfilerStep#) lie within each other"));
+        steps_free(&steps);
+        kineto_free(&trace);
+}
+
 /* ---- names ---- */
 
 static void operators_are_told_by_their_names(void **state)
@@ -591,6 +614,7 @@ int main(void)
                 cmocka_unit_test(what_is_no_trace_is_said_in_a_sentence),
                 cmocka_unit_test(a_compressed_file_that_is_cut_short_is_refused),
                 cmocka_unit_test(a_gpus_kernels_count_for_the_operators_that_launched_them),
+                cmocka_unit_test(steps_within_each_other_are_refused),
                 cmocka_unit_test(operators_are_told_by_their_names),
                 cmocka_unit_test(every_kernel_of_a_model_has_one_place),
                 cmocka_unit_test(a_mixture_of_experts_is_refused_by_name),

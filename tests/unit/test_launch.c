@@ -124,6 +124,18 @@ static void files_that_end_early_are_told(void **state)
                         open_text(scratch, texts[i], length);
 }
 
+/* Each key is looked for among the others. */
+static void files_of_too_many_keys_are_told(void **state)
+{
+        enum { KEYS = 5000, LINE = 16 };
+        char *text = calloc(KEYS + 1, LINE), *end = text;
+        assert_non_null(text);
+        for (int i = 0; i < KEYS; i++)
+                end += sprintf(end, "k%d: 1\n", i);
+        assert_int_equal(open_text(*state, text, (size_t)(end - text)), RV_EINPUT);
+        free(text);
+}
+
 /* A character replaced, dropped or repeated, by a fixed sequence of numbers. */
 static void damaged_files_are_told(void **state)
 {
@@ -164,6 +176,7 @@ int main(void)
                 cmocka_unit_test(refuses_what_is_no_toml),
                 cmocka_unit_test_setup_teardown(whole_files_are_taken, open_folder, close_folder),
                 cmocka_unit_test_setup_teardown(files_that_end_early_are_told, open_folder, close_folder),
+                cmocka_unit_test_setup_teardown(files_of_too_many_keys_are_told, open_folder, close_folder),
                 cmocka_unit_test_setup_teardown(damaged_files_are_told, open_folder, close_folder),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,13 +43,13 @@ set ylabel textcolor rgb ink
 forward = blue; backward = orange; backward_weights = 0xA65E00; compute = 0x3D5A80; bubble = 0xC9CED6
 gradients = purple; collectives_of_shards = 0x8E4A7B; message = 0x6C7A89; tokens = yellow
 optimizer = green; master = 0x006B4E; buckets = 0x8FD3BC; fetch = sky; write_back = 0xA8D5F2
-weights = 0x4B3B7A; activations = red; workspace = 0xB99B6B; framework = 0x5C4B3A
+weights = 0x4B3B7A; activations = red; workspace = 0xB99B6B; framework = 0x5C4B3A; checkpoint = 0x2F6F73
 
 # Operations of a trace, in the order of enum look (plots/traced.h).
-array look_colours[13] = [forward, backward, backward, backward_weights, optimizer, gradients, collectives_of_shards, message, \
-                          tokens, fetch, write_back, activations, bubble]
-array look_names[13] = ["forward", "backward", "backward, inputs", "backward, weights", "optimizer", "all-reduce", \
-                         "shards together", "message", "load", "fetch", "write back", "activations", "waiting"]
+array look_colours[14] = [forward, backward, backward, backward_weights, optimizer, gradients, collectives_of_shards, message, \
+                          tokens, fetch, write_back, activations, checkpoint, bubble]
+array look_names[14] = ["forward", "backward", "backward, inputs", "backward, weights", "optimizer", "all-reduce", \
+                         "shards together", "message", "load", "fetch", "write back", "activations", "checkpoint", "waiting"]
 
 # Categories of memory (memory_category_name).
 memory_colour(name) = name eq "weights" ? weights : name eq "gradients" ? gradients : name eq "master" ? master : \

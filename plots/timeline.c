@@ -46,7 +46,8 @@ static int find_span(const struct trace *trace, const char *path, const struct t
         for (int64_t i = 0; i < trace->count; i++)
                 if (trace->records[i].batch == view->batch) {
                         view->batch_begin = fmin(view->batch_begin, trace->records[i].start);
-                        view->batch_end = fmax(view->batch_end, trace->records[i].end);
+                        if (trace->records[i].lane != LANE_FILES) /* which go on beside the next ones */
+                                view->batch_end = fmax(view->batch_end, trace->records[i].end);
                         if (trace->records[i].chunk >= view->chunks)
                                 view->chunks = trace->records[i].chunk + 1;
                 }
@@ -90,6 +91,13 @@ static int choose_ranks(const char *path, const struct timeline_cut *cut, struct
         return 0;
 }
 
+/* Of the batch; or a file that is written beside it, whatever batch that is of. */
+static bool is_of_batch(const struct trace_record *r, const struct window *view)
+{
+        return r->batch == view->batch ||
+               (r->lane == LANE_FILES && r->end > view->batch_begin && r->start < view->batch_end);
+}
+
 /* Gives every lane that has work in the batch a row: ranks from the top, compute rows twice as high as
  * others. */
 static int place_rows(const struct trace *trace, struct window *view, struct rv_error_info *err)
@@ -101,7 +109,7 @@ static int place_rows(const struct trace *trace, struct window *view, struct rv_
         const bool all_lanes = view->shown_ranks <= ALL_LANES_UP_TO;
         for (int64_t i = 0; i < trace->count; i++) {
                 const struct trace_record *r = &trace->records[i];
-                if (r->batch == view->batch && view->shown[r->rank] && (all_lanes || r->lane == LANE_COMPUTE))
+                if (is_of_batch(r, view) && view->shown[r->rank] && (all_lanes || r->lane == LANE_COMPUTE))
                         view->row[(size_t)r->rank * LANES + r->lane] = 1;
         }
         for (size_t place = 0; place < places; place++) {
@@ -154,7 +162,7 @@ static struct box *list_boxes(const struct trace *trace, const struct window *vi
         *count = 0;
         for (int64_t i = 0; boxes && i < trace->count; i++) {
                 const struct trace_record *r = &trace->records[i];
-                if (r->batch != view->batch)
+                if (!is_of_batch(r, view))
                         continue;
                 const double row = passes ? r->rank : view->row[(size_t)r->rank * LANES + r->lane];
                 const bool pass = r->kind == OP_FORWARD || r->kind == OP_BACKWARD;

@@ -40,6 +40,9 @@ enum look traced_look(const struct trace_record *record)
         case OP_STORE_ACTIVATIONS:
         case OP_FETCH_ACTIVATIONS:
                 return LOOK_ACTIVATIONS;
+        case OP_SNAPSHOT:
+        case OP_WRITE:
+                return LOOK_CHECKPOINT;
         default: /* receives last from when they are posted */
                 return LOOK_WAITING;
         }

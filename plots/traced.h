@@ -24,6 +24,8 @@ enum look {
         LOOK_WRITE_BACK,
         /* Activations that are copied to the host and back. */
         LOOK_ACTIVATIONS,
+        /* Copied, and written. */
+        LOOK_CHECKPOINT,
         /* A receive, which lasts from when it is posted and not from when bytes flow. */
         LOOK_WAITING,
         LOOKS

@@ -4,6 +4,8 @@
 #include "runtime/base/parse.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,8 @@ static int append(struct hosts *hosts, const char *name, size_t length, int slot
 {
         for (int i = 0; i < hosts->count; i++)
                 if (strlen(hosts->list[i].name) == length && memcmp(hosts->list[i].name, name, length) == 0) {
-                        hosts->list[i].slots += slots;
+                        const int all = hosts->list[i].slots + slots;
+                        hosts->list[i].slots = all < MAX_SLOTS ? all : MAX_SLOTS;
                         return RV_OK;
                 }
         struct host *list = realloc(hosts->list, ((size_t)hosts->count + 1) * sizeof *list);
@@ -97,10 +100,10 @@ int hosts_read(struct hosts *hosts, const char *option, const char *path, struct
 
 int hosts_slots(const struct hosts *hosts)
 {
-        int slots = 0;
+        int64_t slots = 0;
         for (int i = 0; i < hosts->count; i++)
                 slots += hosts->list[i].gone ? 0 : hosts->list[i].slots;
-        return slots;
+        return slots < INT_MAX ? (int)slots : INT_MAX;
 }
 
 char *hosts_text(const struct hosts *hosts, int each)

@@ -142,6 +142,9 @@ static bool is_due(void *context)
         const double *scalars = t->nn->scalars;
         const int64_t steps = t->train.driver.step + 1;
         const bool due = s->checkpoint_seconds > 0 ? scalars[NN_SAVES] > 0 : steps % s->checkpoint_steps == 0;
+        /* A training that has gone wrong ends behind this step, and goes on from before it. */
+        if (!t->train.driver.overflow && !(isfinite(scalars[NN_LOSS]) && isfinite(scalars[NN_SQUARED_NORM])))
+                return false;
         return due || scalars[NN_STOPS] > 0 || steps == s->optim.steps;
 }
 
@@ -363,7 +366,7 @@ void keeper_before_step(struct keeper *k)
                         device_seconds() >= k->due;
 }
 
-void keeper_after_step(struct keeper *k, int64_t step, const struct trainer_result *result,
+bool keeper_after_step(struct keeper *k, int64_t step, const struct trainer_result *result,
                        const struct history *history)
 {
         const struct trainer *t = k->trainer;
@@ -377,7 +380,7 @@ void keeper_after_step(struct keeper *k, int64_t step, const struct trainer_resu
         } else if (result->written == t->net->ranks) {
                 finish_parts(k, &k->now);
         } else {
-                return;
+                return false;
         }
         if (saved) {
                 join_completion(k); /* whose index it is */
@@ -388,6 +391,7 @@ void keeper_after_step(struct keeper *k, int64_t step, const struct trainer_resu
                 k->due = device_seconds() + t->settings->checkpoint_seconds;
         }
         add_exposed(k, device_seconds() - began);
+        return saved;
 }
 
 struct keeper_done keeper_finish(struct keeper *k)

@@ -23,9 +23,10 @@ int keeper_open(struct keeper **keeper, struct trainer *trainer, struct rv_error
 /* What to tell the others in the batch of a step. To be called before it. */
 void keeper_before_step(struct keeper *);
 
-/* Looks, behind a step (from 0) of which history has the losses, whether the last checkpoint is written, and
- * begins one if it is time, or the last step, or a rank was asked to stop. Collective. */
-void keeper_after_step(struct keeper *, int64_t step, const struct trainer_result *result,
+/* Behind a step (from 0), of which history has the losses: completes what all ranks have written, and gives
+ * the snapshot that the core may have made of this step what its index says. Returns whether there is such a
+ * one. Collective. */
+bool keeper_after_step(struct keeper *, int64_t step, const struct trainer_result *result,
                        const struct history *history);
 
 /* One of them, on this rank. */
@@ -40,7 +41,7 @@ struct keeper_one {
 struct keeper_done {
         int checkpoints; /* that are complete, of the last of which `step` steps are in */
         int64_t step;
-        int failed;              /* that are not, for a disk */
+        int failed;              /* on rank 0: that are not, for a disk */
         int64_t bytes;           /* of this rank's part of one */
         struct keeper_one *each; /* [begun]: all that were begun; the keeper's */
         int begun;

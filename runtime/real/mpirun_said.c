@@ -52,7 +52,7 @@ static void read_line(struct said *s, const char *line)
                         s->code = 0;
         } else if (strstr(line, crowded))
                 s->crowded = true;
-        s->known |= s->inside && is_known(line);
+        s->known |= is_known(line);
 }
 
 static bool is_border(const char *line, size_t length)
@@ -85,7 +85,8 @@ static void take_line(struct said *s)
 {
         const bool border = is_border(s->line, s->length);
         s->line[s->length] = 0;
-        read_line(s, s->line);
+        if (s->inside) /* what others say of such things is not mpirun's */
+                read_line(s, s->line);
         if (border && s->inside) {
                 hold(s);
                 leave_block(s);

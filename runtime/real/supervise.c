@@ -268,14 +268,15 @@ static int attempt(struct supervisor *s, char why[SAID_TEXT])
         return final_status(&end);
 }
 
-/* Where the training stands: "step 10 of 40". */
+/* Where the training goes on from: "step 10 of 40". */
 static const char *place(const struct supervisor *s, char text[64])
 {
+        const char *from = choose_beginning(s);
         if (s->newest >= 0)
                 snprintf(text, 64, "step %lld of %lld", (long long)s->newest,
                          (long long)s->settings.optim.steps);
         else
-                snprintf(text, 64, "the beginning");
+                snprintf(text, 64, "%.60s", from ? from : "the beginning");
         return text;
 }
 
@@ -342,6 +343,7 @@ int supervise(int argc, char **argv)
                 rc = watch_open(&s.watch, &err);
         s.dp = s.settings.plan.dp;
         const int status = rc == 0 ? keep_training(&s) : command_line_end("train", rc, &err);
+        watch_close(&s.watch);
         free(s.argv);
         free(s.mpirun);
         train_options_free(&s.settings);

@@ -230,8 +230,9 @@ static void note_step(struct run *run, int64_t step, const struct trainer_result
                 print_progress(run, step, result, validation);
                 write_log(run, step, result, validation);
         }
-        if (run->keeper)
-                keeper_after_step(run->keeper, step, result, &history);
+        /* The rows of a checkpoint's steps are on the disk before it is. */
+        if (run->keeper && keeper_after_step(run->keeper, step, result, &history) && run->log)
+                fsync(fileno(run->log));
 }
 
 static int train(struct run *run, struct rv_error_info *err)
@@ -800,10 +801,11 @@ static int run_training(struct run *run, struct rv_error_info *err)
                 rc = net_agree(run->net, open_log(run, err), err);
         if (rc == 0 && train_options_keep(&run->settings))
                 rc = open_keeper(run, err);
-        if (rc == 0)
-                rc = train(run, err);
-        if (rc == 0 && run->keeper)
-                run->kept = keeper_finish(run->keeper);
+        if (rc == 0) {
+                rc = train(run, err); /* which fails alike on all ranks */
+                if (run->keeper)
+                        run->kept = keeper_finish(run->keeper);
+        }
         if (rc == 0 && run->end == run->settings.optim.steps)
                 rc = finish(run, err);
         if (run->log)

@@ -54,6 +54,7 @@ static int parse_hosts(void *at, const char *option, const char *text, struct rv
 {
         struct train_settings *s = at;
         hosts_free(&s->start.hosts); /* the last one counts */
+        s->start.hosts_option = strcmp(option, "--hostfile") == 0 ? "hostfile" : "hosts";
         return strcmp(option, "--hostfile") == 0 ? hosts_read(&s->start.hosts, option, text, err)
                                                  : hosts_parse(&s->start.hosts, option, text, err);
 }
@@ -173,7 +174,18 @@ static error_t parser(int key, char *text, struct argp_state *state)
         return settings_take(option_rows, s, key, text, command_line_error(state));
 }
 
-static struct argp_child children[2]; /* the first: the plan's flags, which train_options_parse sets */
+static struct argp_child children[2]; /* The variable by which another program says that it has started this
+                                         process as a rank; NULL: none. */
+static const char *launcher_of_rank(void)
+{
+        static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+                if (getenv(names[i]))
+                        return names[i];
+        return NULL;
+}
+
+/* the first: the plan's flags, which train_options_parse sets */
 static struct argp_option train_options[SETTINGS + 1];
 static const struct argp argp = {
         .options = train_options,
@@ -201,6 +213,12 @@ static const struct argp argp = {
 static int check_grid(const struct start_settings *start, struct options *o, int ranks,
                       struct rv_error_info *err)
 {
+        const char *launched = launcher_of_rank();
+        if (start->restarts >= 0 && launched)
+                return rv_fail(err, RV_EINPUT,
+                               "--restarts starts the ranks itself, and %s says that this is one: start it "
+                               "without mpirun or srun, or unset that",
+                               launched);
         options_fill_ranks(o, ranks);
         const int64_t grid = options_ranks(o);
         if (grid == ranks || !o->model || !o->batch_size ||
@@ -308,17 +326,11 @@ static int check_keeping(const struct train_settings *s, struct rv_error_info *e
         return RV_OK;
 }
 
-/* Whether another program has started this process as one of several ranks. */
-static bool is_rank(void)
-{
-        return getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK") || getenv("PMI_RANK");
-}
-
 static int check_start(const struct train_settings *s, struct rv_error_info *err)
 {
         const struct start_settings *start = &s->start;
         const char *without = start->ranks         ? "ranks"
-                              : start->hosts.count ? "hosts"
+                              : start->hosts.count ? start->hosts_option
                               : start->mpirun      ? "mpirun"
                                                    : NULL;
         if (start->restarts < 0)
@@ -327,8 +339,6 @@ static int check_start(const struct train_settings *s, struct rv_error_info *err
                                          "missing",
                                          without)
                                : RV_OK;
-        if (is_rank())
-                return rv_fail(err, RV_EINPUT, "--restarts starts mpirun itself: start it without one");
         if (!train_options_keep(s))
                 return rv_fail(
                         err, RV_EINPUT,
@@ -543,7 +553,7 @@ int train_options_parse(struct train_settings *s, int argc, char **argv, const s
         int rc = launch_open(&s->from, argc, argv, false, &s->plan, err);
         if (rc == 0)
                 rc = command_line_parse(&argp, argc, argv, s, quiet, err);
-        if (rc == 0 && s->start.restarts >= 0 && !is_rank())
+        if (rc == 0 && s->start.restarts >= 0 && !launcher_of_rank())
                 started.ranks = ranks_to_start(s);
         if (rc == 0)
                 rc = launch_settle(&s->from, &s->plan, started.ranks, err);

@@ -380,8 +380,7 @@ struct trainer_result trainer_step(struct trainer *t, int64_t step, bool record)
                                        .squared_norm = scalars[NN_SQUARED_NORM],
                                        .skipped = driver->overflow,
                                        .stops = (int)scalars[NN_STOPS],
-                                       .written = (int)scalars[NN_WRITTEN],
-                                       .saves = scalars[NN_SAVES] > 0};
+                                       .written = (int)scalars[NN_WRITTEN]};
 }
 
 double trainer_validate(struct trainer *t)

@@ -21,7 +21,8 @@ struct start_settings {
         int restarts;       /* how often again, in a row without a new checkpoint; -1: the user starts them */
         int ranks;          /* 0: not given */
         struct hosts hosts; /* none: mpirun's choice; the settings' own */
-        const char *mpirun; /* words with blanks between; NULL: "mpirun" */
+        const char *hosts_option; /* that named them */
+        const char *mpirun;       /* words with blanks between; NULL: "mpirun" */
 };
 
 /* The options of `ranvier train`, as train_options_parse completes them. */
@@ -138,10 +139,8 @@ struct trainer_result {
         double squared_norm; /* of the gradients, if the plan clips them */
         /* Gradients overflowed on some rank, so nothing was updated. It counts as a step. */
         bool skipped;
-        /* How many ranks were asked to stop; whether one wants a checkpoint behind the step; and how many
-         * have written their part of the last one. */
+        /* How many ranks were asked to stop; and how many have written their part of the last checkpoint. */
         int stops, written;
-        bool saves;
 };
 /* Trains on one batch. `step` counts from 0. With `record` the trace keeps the operations of this batch.
  * Collective. */

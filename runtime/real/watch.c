@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -13,6 +14,38 @@
 #include <unistd.h>
 
 enum { NOT_STARTED = 127 };
+
+/* The list of our children; NULL: the kernel has none. */
+static FILE *open_children(void)
+{
+        char path[64];
+        const long own = (long)getpid();
+        snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", own, own);
+        return fopen(path, "r");
+}
+
+/* What a shell has started that then became this process. */
+static void note_others(struct watch *w)
+{
+        FILE *stream = open_children();
+        int pid;
+        w->others = NULL;
+        w->other_count = 0;
+        while (stream && fscanf(stream, "%d", &pid) == 1) {
+                pid_t *longer = realloc(w->others, ((size_t)w->other_count + 1) * sizeof *longer);
+                if (!longer)
+                        abort();
+                w->others = longer;
+                w->others[w->other_count++] = pid;
+        }
+        if (stream)
+                fclose(stream);
+}
+
+void watch_close(struct watch *w)
+{
+        free(w->others);
+}
 
 int watch_open(struct watch *w, struct rv_error_info *err)
 {
@@ -25,6 +58,7 @@ int watch_open(struct watch *w, struct rv_error_info *err)
         for (size_t i = 0; i < sizeof asks / sizeof *asks; i++)
                 if (sigaction(asks[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
                         sigaddset(&set, asks[i]);
+        note_others(w);
         prctl(PR_SET_CHILD_SUBREAPER, 1); /* see end_orphans */
         w->asked = 0;
         sigprocmask(SIG_BLOCK, &set, &w->before);
@@ -104,18 +138,25 @@ static bool take_text(int from, struct said *said)
         return size < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
+static bool is_other(const struct watch *w, pid_t pid)
+{
+        for (int i = 0; i < w->other_count; i++)
+                if (w->others[i] == pid)
+                        return true;
+        return false;
+}
+
 /* An mpirun that was killed leaves its ranks of this machine to us. They must not go on beside the next ones,
  * which write the same files. */
-static void end_orphans(void)
+static void end_orphans(const struct watch *w)
 {
-        char path[64];
-        const long own = (long)getpid();
-        snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", own, own);
         for (bool found = true; found;) {
-                FILE *stream = fopen(path, "r");
+                FILE *stream = open_children();
                 int pid;
                 found = false;
                 while (stream && fscanf(stream, "%d", &pid) == 1) {
+                        if (is_other(w, pid))
+                                continue;
                         kill(pid, SIGKILL);
                         waitpid(pid, NULL, 0);
                         found = true;
@@ -145,7 +186,7 @@ int watch_run(struct watch *w, char *const *words, struct watch_end *end, struct
                 if (!ended)
                         hand_on(w, before, child.pid);
         }
-        end_orphans();
+        end_orphans(w);
         take_text(child.from, &end->said);
         close(child.from);
         /* The number that become() wrote is what was said last, and no line. */
@@ -182,7 +223,7 @@ bool watch_try(struct watch *w, char *const *words, double seconds)
                         stopped = true;
                 }
         }
-        end_orphans();
+        end_orphans(w);
         return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 

@@ -1,6 +1,6 @@
 /* mpirun as a child that is watched: signals that ask for the end of the training are handed on to it, what
  * it says is read (mpirun_said.h), and it goes when this process does. What it leaves behind on this machine
- * is ended, too. For a process without threads and other children. */
+ * is ended, too. For a process without threads. */
 #ifndef RANVIER_RUNTIME_REAL_WATCH_H
 #define RANVIER_RUNTIME_REAL_WATCH_H
 
@@ -13,11 +13,14 @@ struct watch {
         int asked; /* how many signals have asked for the end so far */
         int descriptor;
         sigset_t before; /* the signals that were blocked */
+        pid_t *others;   /* children that this process had before, which are not ours to end */
+        int other_count;
 };
 
 /* From here on SIGTERM, SIGUSR1, SIGINT and SIGHUP, as far as they were not ignored, end this process no
- * more, and are counted. Returns 0, or RV_ESYSTEM with a sentence. */
+ * more, and are counted. Returns 0, or RV_ESYSTEM with a sentence. The caller ends it with watch_close. */
 int watch_open(struct watch *, struct rv_error_info *err);
+void watch_close(struct watch *);
 
 /* How mpirun ended. */
 struct watch_end {

@@ -55,7 +55,7 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
         core->common_offset = part->common_offset;
         core->common_count = part->common_count;
         core->expert_parameters = part->expert_parameters;
-        core->checkpoint_bytes = part->checkpoint_bytes;
+        core->checkpoint_bytes = plan_writes(plan, part->replica) ? part->checkpoint_bytes : 0;
         core->limits = core_limits(plan, stage);
         core->own_head_slots = core_head_slots(plan, stage);
         core->units = part->units;

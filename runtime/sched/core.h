@@ -86,7 +86,8 @@ struct core_stage {
         int64_t common_offset, common_count;
         /* Of them, those of experts that are spread over replicas (plan.ep above 1): the first ones. */
         int64_t expert_parameters;
-        /* Of this rank's share of a checkpoint, as it is copied and written. */
+        /* Of this rank's share of a checkpoint, as it is copied and written; of hybrid shards the first group
+         * writes, and the others nothing. */
         int64_t checkpoint_bytes;
         int replica; /* below plan.dp; with ZeRO it decides which shares are this rank's */
         int shard;   /* below plan.tp; the first one decides for all where shards could disagree */

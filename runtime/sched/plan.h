@@ -186,6 +186,11 @@ static inline bool plan_hybrid(const struct plan *plan)
 {
         return plan_share_ranks(plan) < plan->dp;
 }
+/* Whether a replica writes a part of a checkpoint: of hybrid shards the first group has all that there is. */
+static inline bool plan_writes(const struct plan *plan, int replica)
+{
+        return !plan_hybrid(plan) || replica < plan_share_ranks(plan);
+}
 /* Whether replicas of different groups sum their shares, of what each group has reduced (ZeRO-2 and 3; with
  * ZeRO-1 all replicas sum all). */
 static inline bool plan_sums_shares(const struct plan *plan)

@@ -198,7 +198,7 @@ static int load_local(struct platform *p, const struct profile *profile, int ran
                 return profile_no_line(profile, load, LINE_COPY, err);
         p->copies = load;
         for (int i = 0; i < profile->load_count && !p->files; i++)
-                if (profile->loads[i].lines[LINE_FILE].fit.present)
+                if (profile->loads[i].lines[LINE_SNAPSHOT].fit.present)
                         p->files = &profile->loads[i];
         p->collectives.library = LIBRARY_RANVIER;
         if (ranks == 1)

@@ -422,5 +422,8 @@ int ask_machine(struct ask *s, struct rv_error_info *err)
                 s->space.gpus = (struct int_list){{s->named.gpus}, 1};
         if (rc == 0)
                 rc = checkpoints_check(&s->checkpoints, err);
+        if (rc == 0 && s->checkpoints.text && s->platform && strcmp(s->platform, "local") != 0 &&
+            !(s->checkpoints.file_rate > 0))
+                rc = predict_no_file_rate(s->platform, err);
         return rc ? rc : check_machine(s, err);
 }

@@ -32,11 +32,12 @@ static double one_costs(const struct checkpoints *c)
         return c->one.exposed_seconds + c->one.slower_seconds;
 }
 
-/* Of the time, with checkpoints `interval` seconds apart. */
-static double lost_with(const struct checkpoints *c, double interval)
+/* Of the time, with so many seconds of training between two checkpoints. */
+static double lost_with(const struct checkpoints *c, double training)
 {
-        const double waits = fmax(0, c->one.writing_seconds - interval);
-        return (one_costs(c) + waits) / interval + (interval / 2 + c->one.writing_seconds) / c->mtbf_seconds;
+        const double costs = one_costs(c) + fmax(0, c->one.writing_seconds - training),
+                     interval = training + costs;
+        return fmin(1, costs / interval + (interval / 2 + c->one.writing_seconds) / c->mtbf_seconds);
 }
 
 /* J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22 (2006),
@@ -61,7 +62,7 @@ struct checkpoints checkpoints_of(const struct prediction *p, const struct check
         c.share = 1 - training / c.interval_seconds;
         if (c.mtbf_seconds > 0) {
                 c.young_seconds = sqrt(2 * one_costs(&c) * c.mtbf_seconds);
-                c.daly_seconds = daly(one_costs(&c), c.mtbf_seconds);
+                c.daly_seconds = fmax(daly(one_costs(&c), c.mtbf_seconds), c.one.writing_seconds);
                 c.lost = lost_with(&c, training);
                 c.least = lost_with(&c, c.daly_seconds);
         }

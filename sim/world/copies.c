@@ -37,11 +37,23 @@ double copies_seconds(const struct platform *platform, const struct op *op, bool
         return isnan(beside) ? alone : fmax(alone, beside); /* not measured: one is as fast as alone */
 }
 
-struct file_seconds copies_file_seconds(const struct platform *platform, int ranks, int rank, int64_t bytes,
-                                        bool fits_only)
+/* Of the node that a rank is on. */
+static int writers(const struct platform *platform, const struct plan *plan, int rank)
 {
-        const int of_node = platform_place(platform, rank).figures->gpus_per_node;
-        const int64_t all = bytes * (of_node < ranks ? of_node : ranks);
+        const struct platform_place place = platform_place(platform, rank);
+        const int first = rank - place.gpu, end = first + place.figures->gpus_per_node;
+        int count = 0;
+        for (int i = first; i < end && i < plan_ranks(plan); i++)
+                count += plan_writes(plan, plan_replica(plan, i));
+        return count;
+}
+
+struct file_seconds copies_file_seconds(const struct platform *platform, const struct plan *plan, int rank,
+                                        int64_t bytes, bool fits_only)
+{
+        const int64_t all = bytes * writers(platform, plan, rank);
+        if (bytes == 0)
+                return (struct file_seconds){0};
         if (platform->file_bytes_per_second > 0)
                 return (struct file_seconds){.all = (double)all / platform->file_bytes_per_second};
         return (struct file_seconds){

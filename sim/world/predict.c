@@ -52,19 +52,29 @@ void predict_close(struct prediction *p)
         *p = (struct prediction){0};
 }
 
+int predict_no_file_rate(const char *platform, struct rv_error_info *err)
+{
+        return rv_fail(
+                err, RV_EINPUT,
+                "--checkpoint-every needs --file-rate: what each node of platform %.160s writes to files, "
+                "such as 2GB/s",
+                platform);
+}
+
 int predict_save(struct prediction *p, double bytes_per_second, struct rv_error_info *err)
 {
         struct platform *platform = &p->costs.platform;
         if (bytes_per_second > 0)
                 platform->file_bytes_per_second = bytes_per_second;
+        const struct profile *profile = &p->machine->profile;
         if (platform->copies && !platform->files)
-                return profile_no_line(&p->machine->profile, platform->copies, LINE_SNAPSHOT, err);
+                return profile_no_line(profile, platform->copies, LINE_SNAPSHOT, err);
+        for (int line = LINE_FILE; platform->files && !(bytes_per_second > 0) && line <= LINE_FILE_WORK;
+             line++)
+                if (!platform->files->lines[line].fit.present)
+                        return profile_no_line(profile, platform->files, (enum profile_line)line, err);
         if (!platform->copies && !(platform->file_bytes_per_second > 0))
-                return rv_fail(
-                        err, RV_EINPUT,
-                        "--checkpoint-every needs --file-rate: what each node of platform %s writes to "
-                        "files, such as 2GB/s",
-                        platform->name);
+                return predict_no_file_rate(platform->name, err);
         p->saves = true;
         return RV_OK;
 }
@@ -90,13 +100,11 @@ static void collect_checkpoint(struct prediction *p)
         for (int i = 0; i < plan_ranks(plan); i++) {
                 const int64_t bytes =
                         options_core_stage(o, plan_stage(plan, i), plan_shard(plan, i)).checkpoint_bytes;
-                const bool copy = plan_hybrid(plan) && plan_group(plan, i, GROUP_SHARE_DATA).index > 0;
-                c->bytes += copy ? 0 : bytes;
+                c->bytes += plan_writes(plan, plan_replica(plan, i)) ? bytes : 0;
                 c->rank_bytes = bytes > c->rank_bytes ? bytes : c->rank_bytes;
         }
-        c->writing_seconds = copies_file_seconds(&p->costs.platform, (int)options_ranks(o), 0, c->rank_bytes,
-                                                 p->machine->fits_only)
-                                     .all;
+        c->writing_seconds =
+                copies_file_seconds(&p->costs.platform, plan, 0, c->rank_bytes, p->machine->fits_only).all;
         c->exposed_seconds = all_saved - ended;
         c->slower_seconds = slower * fmax(1, c->writing_seconds / (alone + slower));
 }

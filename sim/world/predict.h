@@ -65,6 +65,8 @@ void predict_close(struct prediction *p);
  * one more. Nodes write at `bytes_per_second` each, 0: as the platform says, or else as was measured.
  * RV_EINPUT where nothing says it. */
 int predict_save(struct prediction *p, double bytes_per_second, struct rv_error_info *err);
+/* The sentence of a platform of which nothing says what its nodes write to files. Returns RV_EINPUT. */
+int predict_no_file_rate(const char *platform, struct rv_error_info *err);
 
 /* Runs `batches` batches in SimGrid, which is possible once in a process, and fills the results. `physics`
  * says what operations take; NULL means the prices of predict_open. start_seconds[ranks] says when each rank

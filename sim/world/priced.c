@@ -436,8 +436,8 @@ static void copy_measured(struct priced *priced, struct sim_lane *lane, const st
 static void write_file(struct priced *priced, struct sim_lane *lane)
 {
         const struct file_seconds file =
-                copies_file_seconds(&priced->costs->platform, plan_ranks(&lane->rank->world->plan),
-                                    lane->rank->rank, lane->now.op.bytes, priced->costs->machine->fits_only);
+                copies_file_seconds(&priced->costs->platform, &lane->rank->world->plan, lane->rank->rank,
+                                    lane->now.op.bytes, priced->costs->machine->fits_only);
         /* A kernel ends when the last of its threads does, whichever has less of its processor. */
         const int threads = priced->lanes ? priced->costs->platform.lane_processors : 1;
         if (file.work > 0)

@@ -96,7 +96,7 @@ static const struct setting option_rows[] = {
         {SETTING_INT, "routing-seed", .argument = "N", AT(plan.routing.seed), .min = 0, .max = INT_MAX,
          .help = "Draw other experts to be popular (default 0)"},
         {SETTING_OWN, "checkpoint-every", .argument = "N|TIME", AT(checkpoints), .parse = checkpoints_parse_every,
-         .help = "Say what checkpoints cost that ranvier train --checkpoint-every keeps every N batches, or so often (10min)"},
+         .help = "Say what checkpoints cost that ranvier train --checkpoint-every keeps every N batches, or so often (10min). A trace has one batch more then, beside which it is written"},
         {SETTING_RATE, "file-rate", .argument = "RATE", AT(checkpoints.file_rate),
          .help = "With --checkpoint-every: what each node writes to files, such as 2GB/s (default on the local platform: "
                  "as ranvier calibrate measured beside the profile)"},

@@ -89,6 +89,7 @@ for load in profile["loads"]:
     names = {"copy", "copy_back"} | (several and {"message", "allreduce"} or set())
     names |= several and 1 in precisions and {"allreduce_half"} or set()
     names |= offload and {"fetch", "offloaded_update", "write_back"} or set()
+    names |= load is profile["loads"][0] and {"snapshot", "file", "file_work"} or set()
     assert set(lines) == names, set(lines) ^ names
     for name, line in lines.items():
         assert line["fit"]["points"] == len(line["points"]) >= 2, name

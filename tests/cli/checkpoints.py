@@ -46,6 +46,10 @@ def check_costs(tap):
     slow = predict(*LLAMA, "--checkpoint-every", 1, "--file-rate", "100MB/s")["checkpoints"]
     tap.ok(slow["waits_seconds"] > 0 and near(slow["interval_seconds"], slow["writing_seconds"] + cost, 0.02),
            "on slow files the next one waits until the one before is written", slow)
+    lossy = predict(*LLAMA, "--checkpoint-every", 100, "--file-rate", "100MB/s", "--mtbf", "3h")["checkpoints"]
+    failures = lossy.get("failures", {})
+    tap.ok(failures.get("daly_seconds", 0) >= lossy["writing_seconds"] and failures["least_share_lost"] <= min(1, failures["share_lost"] + 1e-9),
+           "no interval is advised that is shorter than a write", lossy)
     timed = predict(*LLAMA, "--checkpoint-every", "10min", "--file-rate", "4GB/s")["checkpoints"]
     tap.ok(600 <= timed["interval_seconds"] < 600 + 2 * batch / 100 + cost, "so often is in whole batches", timed)
 
@@ -73,6 +77,8 @@ def check_searches(tap):
     share = alone["checkpoints"]["share_of_time"]
     tap.ok(share > 0.01 and near(row["batch_seconds"], alone["batch_seconds"]["median"] / (1 - share), 1e-6), "a sweep's times are with checkpoints",
            (row, alone.get("checkpoints"), err))
+    status, out, err = ranvier.run(["sweep", *ask[:-2]])
+    tap.ok(status == 2 and "--checkpoint-every needs --file-rate" in err, "and they need a rate of files", err)
     status, out, err = ranvier.run(["sweep", *ask[:-4], "--file-rate", "1GB/s"])
     tap.ok(status == 2 and "--file-rate needs --checkpoint-every" in err, "a sweep's rate of files needs checkpoints", err)
 
@@ -120,7 +126,7 @@ def check_traces(tap, folder):
     tap.ok(status == 0, "trained", err)
     check_trace(tap, "real", path("real.json"), sorted({op[2] for op in operations(path("real.json")) if op[0] == "forward"}))
     status, out, err = simulate(*TINY, "--gpus", 2, "--replay", path("real.json"))
-    tap.ok(status == 0 and "identical" in out, "a replay of a batch with a checkpoint makes the same decisions", err)
+    tap.ok(status == 0 and "identical" in out, "a batch with a checkpoint is replayed, without that", err)
     status, _, err = simulate(*TINY, "--gpus", 2, "--replay", path("real.json"), "--checkpoint-every", 2)
     tap.ok(status == 2 and "--checkpoint-every has no use with it" in err, "which has its own durations", err)
 

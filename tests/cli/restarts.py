@@ -4,6 +4,7 @@ which a script in the place of mpirun says so. A training ends with the bits of 
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -142,7 +143,7 @@ def check_final(tap, bench):
     ends("a loss that is not a number", 1, "may keep the training stable", "--lr", 10, "--steps", 60, "--beta2", 0, "--epsilon", 1e-15, "--weight-decay", 10, "--warmup", 0)
     ends("no mpirun", 1, "nowhere, which starts the ranks, cannot be started: No such file", "--mpirun", "nowhere")
     ends("another number of ranks", 2, "--pp 2 x --dp 1 needs 2 ranks, not --ranks 3", "--ranks", 3)
-    ends("to be started by mpirun", 2, "--restarts starts mpirun itself", OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="1", plan=("tiny", ()))
+    ends("to be started by mpirun", 2, "--restarts starts the ranks itself", OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="1", plan=("tiny", ()))
     ends("too small a list of hosts", 2, "the plan needs 2 ranks, the hosts have room for 1", "--hosts", "a")
     status, err = run(bench, PIPELINE, "--restarts", 3)
     tap.ok(status == 2 and "--restarts needs --checkpoint and --checkpoint-every" in err, "without checkpoints there is nothing to start again from", err)
@@ -261,6 +262,21 @@ def check_init(tap, bench):
            "initial weights are those of the first start alone", f"{running.returncode} {err} {report.get('command')}")
 
 
+def check_others(tap, bench):
+    """What a job script has started before it becomes this process is its own."""
+    bench.clear("kept", "kept.csv")
+    line = shlex.join(command(bench, PIPELINE, "--steps", 4, *keep(bench), "--restarts", 1, "--mpirun", MPIRUN))
+    done = subprocess.run(["bash", "-c", f"sleep 300 >/dev/null 2>&1 & echo $! >other; exec {line}"], cwd=bench.folder, capture_output=True, text=True, env=environment(), timeout=300)
+    with open(bench.path("other")) as file:
+        other = int(file.read())
+    try:
+        os.kill(other, signal.SIGTERM)
+        alive = True
+    except ProcessLookupError:
+        alive = False
+    tap.ok(done.returncode == 0 and alive, "children that were there before are let live", done.stderr)
+
+
 def main():
     tap = ranvier.Tap()
     with tempfile.TemporaryDirectory() as folder:
@@ -273,6 +289,7 @@ def main():
         check_death(tap, bench)
         check_hosts(tap, bench)
         check_mpirun(tap, bench)
+        check_others(tap, bench)
     tap.end()
 
 

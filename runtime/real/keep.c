@@ -43,6 +43,7 @@ struct keeper {
          * completed; the same on every rank, but for what the thread leaves. */
         struct making {
                 bool begun;                        /* and its parts are not known to be written */
+                bool good;                         /* and the training went on behind that step */
                 int64_t step;                      /* so many steps are in it */
                 char temporary[FOLDER_CHECKPOINT]; /* its folder until it is complete */
                 struct part mine;
@@ -148,6 +149,15 @@ static bool is_due(void *context)
         return due || scalars[NN_STOPS] > 0 || steps == s->optim.steps;
 }
 
+static void add_begun(struct keeper *k, int64_t step)
+{
+        struct keeper_one *longer = realloc(k->done.each, ((size_t)k->done.begun + 1) * sizeof *k->done.each);
+        if (!longer)
+                abort();
+        k->done.each = longer;
+        k->done.each[k->done.begun++] = (struct keeper_one){.step = step};
+}
+
 /* A snapshot follows when the one before is written on this rank, and perhaps not on others. */
 static void copy_mine(void *context)
 {
@@ -155,6 +165,7 @@ static void copy_mine(void *context)
         const int64_t steps = k->trainer->train.driver.step + 1;
         k->before = k->now;
         k->now = (struct making){.begun = true, .step = steps};
+        add_begun(k, steps);
         folder_name_temporary(k->now.temporary, k->folder, steps, k->writer);
         for (int kind = 0; kind < STATE_KINDS; kind++) {
                 float *to = k->copy + kind * k->elements;
@@ -342,15 +353,6 @@ static json_t *index_json(const struct keeper *k, int64_t step, const struct his
 
 /* ---- behind a step ---- */
 
-static void add_begun(struct keeper *k, int64_t step)
-{
-        struct keeper_one *longer = realloc(k->done.each, ((size_t)k->done.begun + 1) * sizeof *k->done.each);
-        if (!longer)
-                abort();
-        k->done.each = longer;
-        k->done.each[k->done.begun++] = (struct keeper_one){.step = step};
-}
-
 /* Training has waited, for the one that was begun last. */
 static void add_exposed(struct keeper *k, double seconds)
 {
@@ -374,8 +376,8 @@ bool keeper_after_step(struct keeper *k, int64_t step, const struct trainer_resu
         const struct batch_times *times = &t->times[step];
         const bool saved = k->now.begun && k->now.step == step + 1;
         if (saved) { /* so all have written the one before */
+                k->now.good = true;
                 finish_parts(k, &k->before);
-                add_begun(k, step + 1);
                 add_exposed(k, times->saved - times->ended);
         } else if (result->written == t->net->ranks) {
                 finish_parts(k, &k->now);
@@ -394,11 +396,23 @@ bool keeper_after_step(struct keeper *k, int64_t step, const struct trainer_resu
         return saved;
 }
 
+/* Of a step behind which the training has failed, when all have written. Collective. */
+static void give_up(struct keeper *k, struct making *of)
+{
+        of->begun = false;
+        k->trainer->net->ops->barrier(k->trainer->net);
+        if (k->trainer->net->rank == 0)
+                folder_remove(of->temporary);
+}
+
 struct keeper_done keeper_finish(struct keeper *k)
 {
         const double began = device_seconds();
         struct net *net = k->trainer->net;
         driver_real_finish_writing(&k->trainer->train.driver, &k->trainer->train.engine);
+        finish_parts(k, &k->before);
+        if (k->now.begun && !k->now.good)
+                give_up(k, &k->now);
         finish_parts(k, &k->now);
         join_completion(k);
         net->ops->broadcast(net, &k->done.checkpoints, sizeof k->done.checkpoints, 0);

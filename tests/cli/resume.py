@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -146,6 +147,19 @@ def check_shapes(tap, bench, plans):
         worst = max(abs(float(a[1]) / float(b[1]) - 1) for a, b in zip(ours, theirs)) if status == 0 else None
         tap.ok(worst is not None and len(ours) == len(theirs) == STEPS and worst <= TOLERANCE,
                f"from {named(before)} to {named(after)}: never interrupted", f"{worst} {err}")
+
+
+def check_divergence(tap, bench):
+    """A training that fails behind a step, in its validation, leaves the checkpoint of the step before, whole."""
+    bench.clear("kept")
+    status, err = bench.train(("tiny", 2, ("--pp", 2)), "--lr", 10, "--weight-decay", 1, "--clip", 0, "--steps", 200, "--warmup", 1, "--validate-every", 1,
+                              "--checkpoint", bench.path("kept"), "--checkpoint-every", 1)
+    said = re.search(r"the validation loss of step (\d+) is not a number", err)
+    last = int(said.group(1)) if said else 0
+    with open(bench.path("kept", f"step-{last - 1:012d}", "checkpoint.json")) as file:
+        step = json.load(file)["step"]
+    tap.ok(status == 1 and bench.steps("kept")[-1] == last - 1 == step and not glob.glob(bench.path("kept", "*.tmp*")),
+           "a training that diverges leaves the checkpoint before", f"{status} {os.listdir(bench.path('kept'))} {err}")
 
 
 def check_bytes(tap, bench):
@@ -416,6 +430,7 @@ def main():
         pairs = [(a, b) for a in PLANS for b in PLANS if a[0] == b[0] and a != b]
         random.Random(7).shuffle(pairs)
         check_shapes(tap, bench, pairs[:12] if not os.environ.get("RANVIER_TESTS") == "all" else pairs[:100])
+        check_divergence(tap, bench)
         check_bytes(tap, bench)
         check_damage(tap, bench)
         check_reshard(tap, bench)

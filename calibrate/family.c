@@ -191,7 +191,7 @@ static bool add_optimizer_kernels(struct family *family, const struct family_opt
         }
         const struct kernel overflow = workload_overflow(optimizer->parameters, dtype, optimizer->wide),
                             clear = workload_clear(optimizer->parameters, (enum dtype)optimizer->norm.dtype),
-                            load = workload_load_gradients(optimizer->parameters, dtype);
+                            load = workload_add_gradients(optimizer->parameters, dtype);
         new |= add_kernel(family, &load);
         if (dtype != DTYPE_FP32)
                 new |= add_kernel(family, &overflow);

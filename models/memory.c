@@ -299,7 +299,8 @@ void memory_stage(const struct gpt *gpt, const struct stage *stage, const struct
         int64_t *device = bytes->in[MEMORY_DEVICE];
         device[MEMORY_WEIGHTS] = layout.gathered + layout.copies;
         bytes->in[plan->offload_parameters ? MEMORY_HOST : MEMORY_DEVICE][MEMORY_WEIGHTS] += layout.weights;
-        device[MEMORY_GRADIENTS] = layout.gradients + layout.reduced + layout.widened;
+        device[MEMORY_GRADIENTS] =
+                (1 + plan->gradient_sums) * layout.gradients + layout.reduced + layout.widened;
         if (work_mixed(&plan->work))
                 count_master(&layout, plan, bytes);
         else

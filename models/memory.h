@@ -86,6 +86,8 @@ struct memory_plan {
         int deferred;
         /* How many of the first layers then have their backward in two parts (partition_parts); 0: all. */
         int deferred_layers;
+        /* Arrays as long as the gradients in which sums of logical replicas wait (core_logical_levels). */
+        int gradient_sums;
         /* Each buffer that is sent or received has one on the host beside it. */
         bool stage_messages;
         /* Collectives of shards go through a buffer of MEMORY_STAGED_SHARDS bytes on the host. */

@@ -667,10 +667,27 @@ struct kernel workload_clear(int64_t parameters, enum dtype dtype)
                 .kind = KERNEL_CLEAR, .dtype = (unsigned char)dtype, .batch = 1, .m = parameters};
 }
 
-struct kernel workload_load_gradients(int64_t parameters, enum dtype dtype)
+struct kernel workload_add_gradients(int64_t parameters, enum dtype dtype)
 {
         return (struct kernel){
                 .kind = KERNEL_RESIDUAL, .dtype = (unsigned char)dtype, .batch = 1, .m = parameters, .n = 1};
+}
+
+/* In rows, which threads share; the last kernel has what is left. */
+int workload_copy_gradients(int64_t parameters, enum dtype dtype, struct kernel out[WORKLOAD_COPY_KERNELS])
+{
+        enum { COLUMNS = 1024 };
+        const int64_t rows[] = {parameters / COLUMNS, 1}, columns[] = {COLUMNS, parameters % COLUMNS};
+        struct list list = {.out = out};
+        for (int i = 0; i < WORKLOAD_COPY_KERNELS; i++)
+                if (rows[i] * columns[i] > 0)
+                        add(&list, (struct kernel){.kind = KERNEL_NARROW,
+                                                   .dtype = (unsigned char)dtype,
+                                                   .batch = 1,
+                                                   .m = rows[i],
+                                                   .n = columns[i],
+                                                   .k = columns[i]});
+        return list.count;
 }
 
 static double flops_of(const struct program *program, const struct steps *steps)

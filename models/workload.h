@@ -179,7 +179,12 @@ int workload_update(int64_t parameters, enum dtype dtype, bool fp32,
 struct kernel workload_overflow(int64_t parameters, enum dtype dtype, bool fp32);
 struct kernel workload_clear(int64_t parameters, enum dtype dtype);
 
-/* Returns the kernel that adds what a replica keeps of so many gradients to others (ZeRO-3). */
-struct kernel workload_load_gradients(int64_t parameters, enum dtype dtype);
+/* Returns the kernel that adds so many gradients to others: what a replica keeps of them (ZeRO-3), or sums of
+ * logical replicas. */
+struct kernel workload_add_gradients(int64_t parameters, enum dtype dtype);
+
+/* Writes the kernels that copy so many gradients, in their order, and returns how many they are. */
+enum { WORKLOAD_COPY_KERNELS = 2 };
+int workload_copy_gradients(int64_t parameters, enum dtype dtype, struct kernel out[WORKLOAD_COPY_KERNELS]);
 
 #endif

@@ -15,6 +15,7 @@ enum look traced_look(const struct trace_record *record)
         case OP_UPDATE:
         case OP_CHECK_OVERFLOW:
         case OP_CLEAR:
+        case OP_ADD_REPLICA:
                 return LOOK_OPTIMIZER;
         case OP_ALLREDUCE:
         case OP_REDUCE_SCATTER:

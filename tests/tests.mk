@@ -6,7 +6,7 @@ include $(wildcard tests/mk/*.mk)
 TEST_BINARIES = $(TESTS:%=$(BUILD)/tests/%)
 
 # What these do is mostly done by ranks that wait for each other: beside other tests they take three times as long.
-RANKS_TESTS := $(patsubst %,tests/cli/%.py,shards context zero experts equivalence offload virtual_stages overlap sharded_experts net_link weights resume restarts)
+RANKS_TESTS := $(patsubst %,tests/cli/%.py,shards context zero experts equivalence offload virtual_stages overlap sharded_experts net_link weights resume restarts logical)
 
 ifneq ($(wildcard $(RANKS_TESTS)),$(RANKS_TESTS))
 $(error a name in RANKS_TESTS is no test's)

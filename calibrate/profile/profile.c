@@ -1510,7 +1510,7 @@ static bool halves_are_known(const struct profile_load *load, const struct kerne
                              struct known *known)
 {
         const bool passes = kernel->kind == KERNEL_SQUARED_NORM || kernel->kind == KERNEL_CLEAR ||
-                            kernel->kind == KERNEL_RESIDUAL;
+                            kernel->kind == KERNEL_RESIDUAL || kernel->kind == KERNEL_NARROW;
         struct kernel halves = *kernel;
         bool found = false;
         halves.m *= 2;

@@ -102,8 +102,9 @@ void engine_start(struct engine *engine)
         engine->inside = false;
 }
 
-/* A part of a forward or backward has ended at `now`. Between the parts of one something is always under way,
- * so what passes from each part's end to the next one's, and is not work, is a wait for weights or gradients.
+/* A part of a forward or backward, or a sum between two, has ended at `now`. Between the parts of one
+ * something is always under way, so what passes from each part's end to the next one's, and is not work, is a
+ * wait for weights or gradients.
  */
 static void account_pass(struct engine *engine, const struct op *done, double start, double now)
 {
@@ -139,7 +140,7 @@ static void account(struct engine *engine, const struct op *done, double now)
                 if (done->kind != OP_SNAPSHOT)
                         engine->ended = now;
         }
-        if (op_of_pass(done))
+        if (op_of_pass(done) || done->kind == OP_ADD_REPLICA)
                 account_pass(engine, done, start, now);
         if (done->of == OP_ALLREDUCE || done->of == OP_REDUCE_SCATTER) /* staged, until it is copied in */
                 engine->allreduce_end = now;

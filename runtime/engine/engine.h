@@ -34,7 +34,7 @@ struct engine {
         int64_t deferred_bytes;
         /* Of the current batch, in seconds of the driver's clock: when it started, when its last
          * micro-batch, all-reduce and operation ended, when the snapshot of a checkpoint behind it did; and
-         * how long the compute lane worked on forward and backward. */
+         * how long the compute lane worked on forward and backward, and on sums of logical replicas. */
         double started, pipeline_end, allreduce_end, ended, saved, busy_seconds;
         /* How long it waited in between for collectives of shards, and, zero 3, for weights and gradients of
          * units. */

@@ -756,7 +756,7 @@ static bool run_pipeline(struct batch *b, double min, struct memo *memo)
 
 static double run_batch(struct batch *b, bool whole, struct paper_bound *bound, struct memo *memo)
 {
-        if (whole)
+        if (whole || plan_logical(&b->plan) > 1) /* whose sums come between micro-batches */
                 return run(b, b->plan.micro_batches, 1).end;
         const double min = min_seconds(b);
         if (bound)

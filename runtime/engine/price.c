@@ -229,6 +229,31 @@ static int price_shared_norm(struct pricing *pricing, const struct stage *stage,
         return rc;
 }
 
+/* What an OP_ADD_REPLICA consists of. */
+static int price_logical(struct pricing *pricing, int64_t parameters, struct stage_price *price)
+{
+        const double host = pricing->basis->host_seconds, start = pricing->basis->start_seconds;
+        const enum dtype dtype = plan_keeps_fp32(&pricing->plan) ? DTYPE_FP32 : pricing->options->dtype;
+        const struct kernel add = workload_add_gradients(parameters, dtype);
+        struct kernel keep[WORKLOAD_COPY_KERNELS + 1];
+        int count = workload_copy_gradients(parameters, dtype, keep);
+        keep[count++] = workload_clear(parameters, dtype);
+        int rc = price_kernels(pricing, &add, 1, host, &price->add_sum);
+        if (rc == 0)
+                rc = price_kernels(pricing, keep, count, host, &price->keep_sum);
+        price->add_sum -= start;
+        price->keep_sum -= start;
+        price->add_replica = options_mixed(pricing->options) && dtype != DTYPE_FP32 ? price->check : start;
+        return rc;
+}
+
+static double add_replica_seconds(const struct price_list *list, const struct stage_price *price,
+                                  const struct op *op)
+{
+        const bool last = op->bucket == list->logical - 1;
+        return price->add_replica + core_logical_sums(op) * price->add_sum + (last ? 0 : price->keep_sum);
+}
+
 static int price_optimizer(struct pricing *pricing, const struct stage *stage, struct stage_price *price)
 {
         const struct options *o = pricing->options;
@@ -253,6 +278,8 @@ static int price_optimizer(struct pricing *pricing, const struct stage *stage, s
                 rc = price_kernels(pricing, &norm, 1, host, &price->norm);
         if (rc == 0 && options_mixed(o))
                 rc = price_kernels(pricing, &check, 1, host, &price->check);
+        if (rc == 0 && plan_logical(plan) > 1)
+                rc = price_logical(pricing, part.parameters, price);
         if (rc == 0 && plan->zero == 1)
                 rc = price_kernels(pricing, &clear, 1, host, &price->clear);
         if (rc == 0)
@@ -475,7 +502,7 @@ static int price_gradients(struct pricing *pricing, const struct core_units *uni
                       loads[CORE_UNIT_PARTS];
         for (int i = 0; i < count; i++) {
                 const int64_t share = plan_own(&pricing->plan, parts[i].group, 0, parts[i].count).count;
-                loads[i] = of_gradients(pricing, workload_load_gradients(share, dtype));
+                loads[i] = of_gradients(pricing, workload_add_gradients(share, dtype));
         }
         int rc = price_kernels(pricing, &first, 1, host, clear);
         if (rc == 0)
@@ -641,6 +668,7 @@ int price_stages(struct price_list *list, const struct options *options, const s
         const int stages = options->pp * options->virtual_stages;
         *list = (struct price_list){.pp = options->pp,
                                     .ep = options->ep,
+                                    .logical = plan_logical(&pricing.plan),
                                     .gpt = options->gpt,
                                     .stages = calloc((size_t)stages, sizeof *list->stages)};
         pricing.workload = workloads_get(workloads, &options->gpt, &work, options->tp);
@@ -949,6 +977,8 @@ double price_operation(const struct price_list *list, int stage, const struct op
                 return price->norm;
         case OP_CHECK_OVERFLOW:
                 return check_seconds(&list->stages[stage], op->count); /* of a chunk's gradients, too */
+        case OP_ADD_REPLICA:
+                return add_replica_seconds(list, price, op);
         case OP_CLEAR: /* after all updates: nothing overflows here */
                 return price->clear;
         default:

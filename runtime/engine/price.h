@@ -57,6 +57,9 @@ struct stage_price {
         /* The squared norm, the look for an overflow, the clearing of gradients; 0 where predictions have
          * none. */
         double norm, check, clear;
+        /* Logical replicas, the parts of an OP_ADD_REPLICA: what each has, the look for an overflow included;
+         * each sum that is added; and keeping one, in all but the last. */
+        double add_replica, add_sum, keep_sum;
         int64_t checked; /* parameters that `check` is of */
         /* One for each size that an update of some replica has. */
         struct update_price {
@@ -82,7 +85,7 @@ struct stage_price {
 
 /* The prices of a plan. It owns its arrays; price_free frees them. */
 struct price_list {
-        int pp, ep;
+        int pp, ep, logical;
         struct gpt gpt;
         /* [n_layer x ep]: what the ranks over which a layer's experts are spread have of its rows
          * (routing_loads); NULL where ep is 1. */
@@ -139,7 +142,8 @@ int price_each(const struct price_list *list, const struct options *options, int
 /* In what follows, `stage` is the rank's position in its pipeline.
  *
  * Returns the seconds of an operation on the compute lane: a forward or backward (of that, or of its range or
- * unit, the part which op->segment says), a norm, a check for overflow, a clear or an update. */
+ * unit, the part which op->segment says), a norm, a check for overflow, a clear, a sum of logical replicas or
+ * an update. */
 double price_operation(const struct price_list *list, int stage, const struct op *op);
 
 /* Returns the seconds of a pass with so many that its collectives take between its parts, as price_go_on

@@ -61,6 +61,7 @@ static const char *colour(enum op_kind kind)
         case OP_NORM:
         case OP_CHECK_OVERFLOW:
         case OP_CLEAR:
+        case OP_ADD_REPLICA:
                 return "good";
         case OP_TENSOR:
                 return "bad";

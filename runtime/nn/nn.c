@@ -89,6 +89,7 @@ static bool allocate_host(struct nn_stage *nn)
                       {&nn->host_slots, plan->host_slots},
                       {&nn->inputs, plan->input_buffers},
                       {&nn->gradient_buffers, plan->gradient_buffers},
+                      {&nn->gradient_sums, plan->gradient_sums},
                       {&nn->deferred, plan->deferred},
                       {&nn->deferred_tops, plan->deferred},
                       {&nn->host_outputs, plan->slots},
@@ -120,6 +121,8 @@ static bool allocate_parameters(struct nn_stage *nn)
                 nn->weights = allocate(nn, nn->plan.offload_parameters ? MEMORY_HOST : MEMORY_DEVICE,
                                        MEMORY_WEIGHTS, l->weights, &ok);
         nn->gradients = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, l->gradients, &ok);
+        for (int i = 0; i < nn->plan.gradient_sums; i++)
+                nn->gradient_sums[i] = allocate(nn, MEMORY_DEVICE, MEMORY_GRADIENTS, l->gradients, &ok);
         nn->pass_weights = nn->weights;
         nn->pass_gradients = nn->gradients;
         if (nn->plan.gathered) {
@@ -356,6 +359,7 @@ void nn_close(struct nn_stage *nn)
         free(nn->host_outputs);
         free(nn->host_inputs);
         free(nn->host_gradient_buffers);
+        free(nn->gradient_sums);
         free(nn);
 }
 

@@ -62,6 +62,8 @@ struct nn_stage {
          * their places. Gradients begin as zeros. But with ZeRO-2 `weights` are those in `gathered`, all of
          * them (nn_weight_place). */
         void *weights, *gradients;
+        /* [plan.gradient_sums], each as long as `gradients`: where sums of logical replicas wait. */
+        void **gradient_sums;
         /* ZeRO-2 and 3: the buffers of whole units' weights and gradients (nn_unit_weights,
          * nn_unit_gradients). */
         char *gathered, *reduced;
@@ -226,6 +228,8 @@ void nn_initialize(struct nn_stage *, uint64_t seed, int threads);
  * gradient of the logits, times loss_scale, which stays in the slot. But if the loss is made in chunks of
  * rows (workload_loss_rows), both are left to the backward, unless `loss_only`. */
 bool nn_forward(struct nn_stage *, int chunk, int micro_batch, int input, int slot, bool loss_only);
+/* Returns whether training leaves the loss to the backward, on the last stage. */
+bool nn_loss_in_backward(const struct nn_stage *);
 
 /* Enqueues the backward of what a forward with the same chunk, input and slot has stored. Adds to the
  * gradients of the parameters, and transforms the gradient buffer in place from the gradient of the chunk's

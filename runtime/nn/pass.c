@@ -131,6 +131,11 @@ static struct partition_span chunk_span(const struct nn_stage *nn, int chunk)
                                        .blocks = part.layers};
 }
 
+bool nn_loss_in_backward(const struct nn_stage *nn)
+{
+        return nn->exec->workload.loss_rows > 0;
+}
+
 bool nn_forward(struct nn_stage *nn, int chunk, int micro_batch, int input, int slot, bool loss_only)
 {
         const struct partition_span all = chunk_span(nn, chunk);
@@ -407,7 +412,7 @@ static void load_gradients(struct nn_stage *nn, const struct nn_unit *unit)
 {
         for (int i = 0; i < unit->shares; i++) {
                 const struct nn_share *share = &unit->share[i];
-                const struct kernel sum = workload_load_gradients(share->count, nn->plan.work.dtype);
+                const struct kernel sum = workload_add_gradients(share->count, nn->plan.work.dtype);
                 struct kernel_args args = {.p = {nn_at(nn, nn->pass_gradients, share->begin),
                                                  nn_at(nn, nn->gradients, share->place)}};
                 if (share->count > 0)
@@ -423,7 +428,7 @@ static void widen_gradients(struct nn_stage *nn, const struct nn_unit *unit)
                         nn_unit_elements(nn, unit->nth));
         for (int i = 0; i < unit->shares; i++) {
                 const struct nn_share *share = &unit->share[i];
-                const struct kernel sum = workload_load_gradients(share->count, DTYPE_FP32);
+                const struct kernel sum = workload_add_gradients(share->count, DTYPE_FP32);
                 struct kernel_args args = {.p = {widened + share->begin, nn_gradients_at(nn, share->place)}};
                 if (unit->loads && share->count > 0)
                         nn->device->ops->launch(nn->device, &sum, &args);

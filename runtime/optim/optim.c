@@ -108,6 +108,27 @@ void optim_clear(struct nn_stage *nn)
         optim_clear_first(nn, nn->kept);
 }
 
+void optim_add_sum(struct nn_stage *nn, int sum)
+{
+        const struct kernel add = workload_add_gradients(nn->kept, kept_as(nn));
+        nn->device->ops->launch(nn->device, &add,
+                                &(struct kernel_args){.p = {nn->gradients, nn->gradient_sums[sum]}});
+}
+
+void optim_keep_sum(struct nn_stage *nn, int sum)
+{
+        struct kernel copies[WORKLOAD_COPY_KERNELS];
+        const int count = workload_copy_gradients(nn->kept, kept_as(nn), copies);
+        const int64_t bytes = kept_as(nn) == DTYPE_FP32 ? (int64_t)sizeof(real) : 2;
+        char *to = nn->gradient_sums[sum], *from = nn->gradients;
+        for (int i = 0; i < count; i++) {
+                nn->device->ops->launch(nn->device, &copies[i], &(struct kernel_args){.p = {to, from}});
+                to += copies[i].m * copies[i].n * bytes;
+                from += copies[i].m * copies[i].n * bytes;
+        }
+        optim_clear(nn);
+}
+
 /* The largest fp16 is 65504. The sum of `replicas` gradients, and of two such sums where an embedding is
  * shared, is below it if each is below 65504 / (2 replicas), and half of that leaves room for the rounding of
  * partial sums, 2^-11 each, of up to a thousand replicas (bf16: 2^-8 each, and what is as large as that was

@@ -228,6 +228,26 @@ static int check_whole_experts(const struct options *o, struct rv_error_info *er
         return 0;
 }
 
+static int check_logical(const struct options *o, struct rv_error_info *err)
+{
+        const int each = o->logical_dp / o->dp;
+        const int64_t step = (int64_t)o->logical_dp * o->micro_batch_size;
+        if (o->logical_dp == 0)
+                return 0;
+        if (o->logical_dp % o->dp || (each & (each - 1)))
+                return rv_fail(
+                        err, RV_EPLAN,
+                        "--logical-dp %d is not --dp %d times a power of two: each replica adds up the "
+                        "gradients of as many logical ones in pairs",
+                        o->logical_dp, o->dp);
+        if (o->batch_size % step)
+                return rv_fail(err, RV_EPLAN,
+                               "--batch-size %lld is not divisible by --logical-dp %d x --micro-batch-size "
+                               "%d = %lld",
+                               (long long)o->batch_size, o->logical_dp, o->micro_batch_size, (long long)step);
+        return 0;
+}
+
 int options_check(struct options *o, int ranks, struct rv_error_info *err)
 {
         char text[GRID_TEXT];
@@ -277,6 +297,9 @@ int options_check(struct options *o, int ranks, struct rv_error_info *err)
                 return rv_fail(err, RV_EPLAN,
                                "--batch-size %lld is not divisible by --dp %d x --micro-batch-size %d = %lld",
                                (long long)o->batch_size, o->dp, o->micro_batch_size, (long long)step);
+        rc = check_logical(o, err);
+        if (rc)
+                return rc;
         if (o->policy == POLICY_INTERLEAVED && micro_batches(o) % o->pp)
                 return rv_fail(
                         err, RV_EPLAN,
@@ -472,6 +495,7 @@ struct plan options_plan(const struct options *o, bool forward_only)
                             : o->reshard                        ? GATHERED_FOR_PASS
                                                                 : GATHERED_FOR_MICRO_BATCH,
                 .micro_batches = micro_batches(o),
+                .logical = o->logical_dp / o->dp,
                 .policy = o->policy,
                 .pipeline_limit = o->pipeline_limit,
                 .forward_only = forward_only,
@@ -647,6 +671,7 @@ struct memory_plan options_memory(const struct options *o, int stage)
                 .gradient_buffers = limits.gradients,
                 .deferred = limits.deferred,
                 .deferred_layers = o->deferred_layers,
+                .gradient_sums = core_logical_levels(&plan),
                 .stage_messages = plan.stage_messages,
                 .stage_shards = plan.stage_shards,
                 .staged_gradients = staged_gradients(&plan, &part, parameters),

@@ -39,6 +39,7 @@ struct options {
         struct gpt gpt;    /* resolved: the model */
         const char *model; /* MODEL as written, the name of a preset or of a file; NULL: not given */
         GRID_SIZES;
+        int logical_dp; /* so many replicas dp of them stand for; 0: as many */
         int tp_x, tp_z; /* of the tp shards, where they are a grid: how many lie along x and z; else 1 */
         int micro_batch_size; /* sequences that go through a stage at once */
         int64_t batch_size;   /* sequences of one batch over all ranks; 0: not given */

@@ -154,14 +154,20 @@ static void inject_overflow(struct driver_real *d, int token)
         d->device->ops->record(d->device, DEVICE_HOST_TO_DEVICE, token);
 }
 
-static void check_overflow(struct driver_real *d, int token)
+static void check_gradients(struct driver_real *d, const struct op *op)
 {
-        const struct op *op = &d->ops[token];
         /* Zero 2 and 3: they are sums already, of all or of a group, which have overflowed if anything has.
          */
-        const int to_sum = d->plan.zero >= 2 ? d->plan.dp / plan_share_ranks(&d->plan) : d->plan.dp;
+        const int to_sum = d->plan.zero >= 2            ? d->plan.dp / plan_share_ranks(&d->plan)
+                           : op->kind == OP_ADD_REPLICA ? d->plan.dp * plan_logical(&d->plan)
+                                                        : d->plan.dp;
         optim_check_overflow(d->nn, op->offset, op->count,
                              optim_overflow_limit(to_sum, d->nn->plan.work.dtype));
+}
+
+static void check_overflow(struct driver_real *d, int token)
+{
+        check_gradients(d, &d->ops[token]);
         d->device->ops->record(d->device, DEVICE_COMPUTE, token);
 }
 
@@ -243,9 +249,28 @@ static void issue_update(struct driver_real *d, const struct op *op)
         optim_update(d->nn, d->optim, d->step, begin + op->offset, op->place, op->count, op->buffer);
 }
 
+/* What the replica's own rank would have looked through is: sums have no overflow of their own. */
+static void add_replica(struct driver_real *d, const struct op *op)
+{
+        const int sums = core_logical_sums(op);
+        const bool last = op->bucket == plan_logical(&d->plan) - 1;
+        int waiting = 0; /* a sum for each bit of the replicas before */
+        for (int bits = op->bucket; bits; bits &= bits - 1)
+                waiting++;
+        if (memory_copies_gradients(&d->nn->plan))
+                check_gradients(d, op);
+        for (int i = 0; i < sums; i++)
+                optim_add_sum(d->nn, --waiting);
+        if (!last)
+                optim_keep_sum(d->nn, waiting);
+}
+
 static void issue_compute(struct driver_real *d, const struct op *op)
 {
         switch (op->kind) {
+        case OP_ADD_REPLICA:
+                add_replica(d, op);
+                break;
         case OP_FORWARD:
         case OP_BACKWARD:
                 issue_part(d, &d->ops[op->serial]);
@@ -551,6 +576,8 @@ static void issue_collective(struct driver_real *d, const struct op *op)
         }
         switch (op->kind) {
         case OP_REDUCE_SCALARS:
+                if (d->waiting_losses > 0)
+                        scalars[NN_LOSS] = d->losses[0];
                 if (counted_elsewhere(&d->plan, d->net->rank))
                         scalars[NN_SQUARED_NORM] = 0;
                 if (plan_shard(&d->plan, d->net->rank) > 0)
@@ -680,6 +707,24 @@ static bool overflows(const struct driver_real *d)
         return optim_overflows(d->nn, d->nn->scalars[NN_OVERFLOW]);
 }
 
+static enum op_kind pass_of_loss(const struct driver_real *d)
+{
+        return nn_loss_in_backward(d->nn) && !d->plan.forward_only ? OP_BACKWARD : OP_FORWARD;
+}
+
+/* Losses are added up as gradients are. Between two passes no kernel adds to the scalar. */
+static void add_loss(struct driver_real *d, int micro_batch)
+{
+        const int each = plan_logical_micro_batches(&d->plan);
+        double loss = d->nn->scalars[NN_LOSS];
+        if ((micro_batch + 1) % each)
+                return;
+        for (int bits = micro_batch / each; bits & 1; bits >>= 1)
+                loss = d->losses[--d->waiting_losses] + loss;
+        d->losses[d->waiting_losses++] = loss;
+        d->nn->scalars[NN_LOSS] = 0;
+}
+
 static void finish(struct driver_real *d, struct engine *engine, int token, int vmb)
 {
         if (d->staged && staged_goes_on(d->staged, token))
@@ -701,8 +746,12 @@ static void finish(struct driver_real *d, struct engine *engine, int token, int 
                 core_set_decision(&d->plan, &done, vmb);
         if (done.kind == OP_RECEIVE_ACTIVATION || done.kind == OP_RECEIVE_GRADIENT)
                 core_set_vmb(&d->plan, &done, vmb);
-        if (done.kind == OP_CHECK_OVERFLOW) /* of all gradients, or one range after the other */
+        /* Of all gradients, one range after the other, or one logical replica's. */
+        if (done.kind == OP_CHECK_OVERFLOW ||
+            (done.kind == OP_ADD_REPLICA && memory_copies_gradients(&d->nn->plan)))
                 d->found_overflow = d->found_overflow || overflows(d);
+        if (plan_logical(&d->plan) > 1 && !done.more && done.kind == pass_of_loss(d))
+                add_loss(d, done.micro_batch);
         if (done.kind == OP_REDUCE_SCALARS) {
                 set_gradient_scale(d);
                 done.more = d->saver && d->saver->due(d->saver->context);
@@ -721,6 +770,7 @@ void driver_real_start(struct driver_real *d, struct engine *engine)
         scalars[NN_WRITTEN] = d->written;
         scalars[NN_GRADIENT_SCALE] = 1 / d->loss_scale;
         d->overflow = d->found_overflow = false;
+        d->waiting_losses = 0;
         d->injecting = d->counting = -1;
         d->nn->loss_scale = d->mean * d->loss_scale;
         engine_start(engine);

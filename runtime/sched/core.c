@@ -30,6 +30,7 @@ struct core *core_init(void *memory, const struct plan *plan, const struct core_
                 (plan->ep <= 1 || plan->zero == 3) && !policy_get(plan->policy)->deferred &&
                 part->units.blocks > 0 && plan->prefetch >= 0 && part->replicated_count == 0));
         assert(!plan->overlap_allreduce || (plan->zero <= 1 && plan->ep <= 1));
+        assert(plan_logical(plan) == 1 || core_stands_for(plan));
         assert(part->replica >= 0 && part->replica < plan->dp);
         assert(part->shard >= 0 && part->shard < plan->tp);
         assert(!core_decides(plan, stage) || (plan->ep <= 1 && plan->cp <= 1 && !plan->offload_activations));
@@ -73,6 +74,7 @@ void core_start(struct core *core)
         core->forwards_started = core->forwards_done = 0;
         core->backwards_started = core->backwards_done = 0;
         core->weights_done = core->deferred = 0;
+        core->replicas_begun = core->replicas_added = 0;
         core->send_activation = core->send_gradient = -1;
         core->arrivals = 0;
         core->exchanging = 0;
@@ -365,6 +367,8 @@ static bool next_compute(struct core *core, struct op *op)
 {
         if (core->computing || !core->loaded || blocking_holds(core))
                 return false;
+        if (logical_next(core, op))
+                return true;
         int forward_at, backward_at;
         const struct policy_view view = look(core, &forward_at, &backward_at);
         const enum policy_choice choice = core->decided ? decision_take(core, &view) : choose(core, &view);
@@ -558,6 +562,9 @@ void core_complete(struct core *core, const struct op *done)
         case OP_BACKWARD:
                 backward_done(core, op);
                 break;
+        case OP_ADD_REPLICA:
+                logical_complete(core);
+                break;
         case OP_SEND_ACTIVATION:
                 buffer_release(t.slot_users, op->slot);
                 break;
@@ -581,7 +588,7 @@ void core_complete(struct core *core, const struct op *done)
 bool core_pipeline_done(const struct core *core)
 {
         int done = core->plan.forward_only ? core->forwards_done : core->weights_done;
-        return done == plan_vmbs(&core->plan) && gather_idle(core);
+        return done == plan_vmbs(&core->plan) && gather_idle(core) && logical_done(core);
 }
 
 bool core_done(const struct core *core)

@@ -166,6 +166,7 @@ size_t core_bytes(const struct plan *plan, const struct core_stage *stage);
  * - virtual_stages above 1 needs the interleaved policy, which needs micro_batches to be a multiple of pp.
  * - ep divides dp.
  * - `overlap_allreduce` needs zero 0 or 1, ep 1 and cp 1.
+ * - `logical` above 1 needs core_stands_for.
  * - zero 2 and 3 need a policy that does not split backwards; 3 one stage, 2 ep 1 and one chunk a rank. */
 struct core *core_init(void *memory, const struct plan *plan, const struct core_stage *stage);
 
@@ -176,6 +177,15 @@ int core_message_vmb(const struct plan *plan, int stage, const struct op *sent);
 /* Sets the chunk and micro-batch of `received`, a receive that has completed with the number `vmb`. To be
  * called before core_complete is told. */
 void core_set_vmb(const struct plan *plan, struct op *received, int vmb);
+
+/* Returns whether replicas of this plan may stand for `logical` ones each (logical.c): that is a power of two
+ * which divides the micro-batches, and nothing else in the plan sums gradients in an order of its own. */
+bool core_stands_for(const struct plan *plan);
+/* Returns how many arrays beside the gradients wait for sums of logical replicas, log2(logical); and how many
+ * of these, the last ones first, the OP_ADD_REPLICA `added` adds to the gradients. Unless it is the last of
+ * the batch, their sum then waits behind the others, and the gradients begin again as zeros. */
+int core_logical_levels(const struct plan *plan);
+int core_logical_sums(const struct op *added);
 
 /* Returns whether the shards of `stage` follow what the first of them decides (decision.c). */
 bool core_decides(const struct plan *plan, int stage);

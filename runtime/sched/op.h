@@ -33,6 +33,9 @@ enum op_kind {
         OP_BACKWARD,
         /* Sends `gradient` to the previous stage. */
         OP_SEND_GRADIENT,
+        /* Adds the gradients of the `bucket`-th of the logical replicas that this one stands for to those of
+         * the ones before; see logical.c. */
+        OP_ADD_REPLICA,
         /* Sums the gradients of parameters [offset, offset + count) over `group`. As a part of a backward
          * (ZeRO-2, 3) these are in the buffer `reduced`, see gather.c. */
         OP_ALLREDUCE,
@@ -185,7 +188,8 @@ struct op {
         int gathered, reduced;
         enum op_gradients begins;
         /* OP_UPDATE, OP_FETCH, OP_WRITE_BACK: which update (regions.h). OP_ALLREDUCE, OP_REDUCE_SCATTER,
-         * OP_ALL_GATHER of the optimizer: which chunk of parameters. */
+         * OP_ALL_GATHER of the optimizer: which chunk of parameters. OP_ADD_REPLICA: which logical
+         * replica. */
         int bucket;
         /* Updates that work in buffers: which set of these, below PLAN_UPDATE_BUFFERS. */
         int buffer;

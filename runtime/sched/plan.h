@@ -97,6 +97,10 @@ struct plan {
         /* Gradients are made and kept in fp32 whatever is stored, and summed in it; without ZeRO-2 and 3. */
         bool wide_gradients;
         int micro_batches; /* in a batch, for each pipeline */
+        /* How many logical replicas each replica stands for, a power of two that divides micro_batches; 1, or
+         * 0: itself alone. The first micro_batches / logical of its micro-batches are those of the first one,
+         * and so on; see logical.c. */
+        int logical;
         enum policy_id policy;
         /* For the axonn policy: the most micro-batches under way in a pipeline at once. 0 means pp. */
         int pipeline_limit;
@@ -230,6 +234,16 @@ static inline int plan_expert_ranks(const struct plan *plan)
 static inline int plan_expert_replicas(const struct plan *plan)
 {
         return plan->whole_experts ? plan->ep / plan->tp : plan_expert_ranks(plan);
+}
+
+/* Returns how many logical replicas each replica stands for, at least 1; and the micro-batches of each. */
+static inline int plan_logical(const struct plan *plan)
+{
+        return plan->logical > 1 ? plan->logical : 1;
+}
+static inline int plan_logical_micro_batches(const struct plan *plan)
+{
+        return plan->micro_batches / plan_logical(plan);
 }
 
 /* Returns how many replicas have parts of the same sequences, at least 1. */

@@ -2,7 +2,8 @@
  * folder: the rest of the program includes core.h.
  *
  * core.c runs the pipeline phase and asks the other files, each of which keeps one concern: activations.c
- * (offloaded activations), weights.c (backwards in two parts), blocking.c (blocking messages), decision.c
+ * (offloaded activations), weights.c (backwards in two parts), logical.c (replicas that one rank works for),
+ * blocking.c (blocking messages), decision.c
  * (what shards agree on), the four chains (overlap.c, gather.c, tensor.c, staging.c), buffers.c (which
  * buffers there are) and optimizer.c (all that follows the pipeline). Their functions come in a common form:
  * X_next hands out what can begin now, if anything, X_complete takes note of what is over, X_start begins a
@@ -152,6 +153,7 @@ struct core {
         /* Counts of this batch, of all chunks; of a backward in two parts the first part counts. */
         int forwards_started, forwards_done, backwards_started, backwards_done;
         int weights_done;                   /* backwards with both parts */
+        int replicas_begun, replicas_added; /* logical ones, issued and done; with one, none is added */
         int deferred;                       /* entries in the list of those without the second part */
         int send_activation, send_gradient; /* virtual micro-batch to be sent next, or -1 */
         int store;     /* virtual micro-batch whose activations are to be offloaded next, or -1 */
@@ -395,6 +397,12 @@ bool gather_next(struct core *core, struct op *op);
 bool gather_idle(const struct core *core);
 /* Whether a unit's gradients have been reduced for the last time of the batch. */
 bool gather_reduced(struct core *core, int unit);
+
+/* Logical replicas: see logical.c. logical_next hands out the sum that the compute lane owes before its next
+ * pass; logical_done returns whether all of the batch are added. */
+bool logical_next(struct core *core, struct op *op);
+void logical_complete(struct core *core);
+bool logical_done(const struct core *core);
 
 /* Checkpoints: see saving.c. saving_want notes that one follows the batch; saving_next is asked when nothing
  * else can begin. */

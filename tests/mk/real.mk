@@ -2,7 +2,7 @@ TESTS += test_train_options
 $(BUILD)/tests/test_train_options: $(call obj,tests/unit/test_train_options.c runtime/real/train_options.c runtime/real/hosts.c) \
                 $(call lib,nn device launch engine core models base)
 	$(TEST_LINK) $(BLAS_LIBS) $(LAUNCH_LIBS)
-SCRIPT_TESTS += tests/cli/weights.py tests/cli/shards.py tests/cli/context.py tests/cli/allreduce.sh tests/cli/offload.py tests/cli/net_link.py tests/cli/resume.py tests/cli/restarts.py
+SCRIPT_TESTS += tests/cli/weights.py tests/cli/shards.py tests/cli/context.py tests/cli/allreduce.sh tests/cli/offload.py tests/cli/net_link.py tests/cli/resume.py tests/cli/restarts.py tests/cli/logical.py
 # Under the sanitizers these take longer than all others; what they run, shards.py, zero.py and overlap.py run there, too.
 SCRIPT_TESTS += $(if $(SAN),,tests/cli/equivalence.py tests/cli/experts.py tests/cli/pytorch.py tests/cli/transformers.py tests/cli/virtual_stages.py tests/cli/sharded_experts.py)
 $(BUILD)/tests/allreduce: $(call obj,tests/unit/allreduce.c) $(call lib,net models base)

@@ -60,6 +60,7 @@ struct seen {
         struct place *slots, *host_slots, *inputs, *gradients, *deferred;
         struct place *host_outputs, *host_inputs, *host_gradients; /* staged; one beside each of the above */
         struct lane_queue lanes[LANES];
+        int replicas; /* logical ones whose gradients have been added up */
         int messages; /* under way, with their copies */
         int under_way;
         int checks, overflows_known, norms, scalars, clears; /* completed */
@@ -573,6 +574,19 @@ static void issue_backward(struct observer *o, int rank, const struct op *op)
                 expect(o, holds(gradient, m), "a backward has its own gradient");
 }
 
+/* All micro-batches of a logical replica are through, and none of the next one's. */
+static void issue_add_replica(struct observer *o, int rank, const struct op *op)
+{
+        struct seen *s = &o->seen[rank];
+        const int each = plan_logical_micro_batches(&o->plan), end = (s->replicas + 1) * each;
+        expect(o, plan_logical(&o->plan) > 1 && op->bucket == s->replicas,
+               "logical replicas are added in order");
+        expect(o, op->offset == 0 && op->count == o->parameters, "all of a replica's gradients are added");
+        for (int m = 0; m < o->plan.micro_batches; m++)
+                expect(o, s->passed[m].weighed == (m < end),
+                       "a replica is added when its last backward is over, and before the next one's first");
+}
+
 static void issue_pipeline(struct observer *o, int rank, const struct op *op)
 {
         struct seen *s = &o->seen[rank];
@@ -603,6 +617,9 @@ static void issue_pipeline(struct observer *o, int rank, const struct op *op)
                 break;
         case OP_BACKWARD:
                 issue_backward(o, rank, op);
+                break;
+        case OP_ADD_REPLICA:
+                issue_add_replica(o, rank, op);
                 break;
         case OP_CHECK_OVERFLOW:
                 issue_look(o, rank, op);
@@ -702,6 +719,9 @@ static void complete_pipeline(struct observer *o, int rank, const struct op *op)
                 break;
         case OP_BACKWARD:
                 complete_backward(o, rank, op);
+                break;
+        case OP_ADD_REPLICA:
+                s->replicas++;
                 break;
         case OP_CHECK_OVERFLOW:
                 complete_look(o, rank, op);
@@ -1590,7 +1610,7 @@ struct observer *observer_new(const struct plan *plan, int64_t parameters, bool 
 
 static bool of_pipeline(enum op_kind kind)
 {
-        return kind <= OP_SEND_GRADIENT || kind == OP_STORE_ACTIVATIONS || kind == OP_FETCH_ACTIVATIONS;
+        return kind <= OP_ADD_REPLICA || kind == OP_STORE_ACTIVATIONS || kind == OP_FETCH_ACTIVATIONS;
 }
 
 static bool of_message(const struct op *op)
@@ -1764,6 +1784,10 @@ void observer_end(struct observer *o)
 {
         for (int rank = 0; rank < o->ranks; rank += o->plan.tp) { /* the first shard stands for all */
                 end_vmbs(o, rank);
+                expect(o,
+                       plan_logical(&o->plan) == 1 ||
+                               o->seen[rank].replicas == (o->plan.forward_only ? 0 : o->plan.logical),
+                       "all logical replicas are added");
                 end_parameters(o, rank);
                 end_collectives(o, rank);
                 struct core_limits none = {0};

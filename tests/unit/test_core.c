@@ -171,6 +171,14 @@ static void split_stages(uint64_t *random, struct plan *plan)
         plan->offload_activations = plan->overlap_allreduce = false;
 }
 
+/* Logical replicas, where the plan has none of what is refused with them. */
+static void stand_for_others(uint64_t *random, struct plan *plan)
+{
+        plan->logical = 1 << random_int(random, 0, 3);
+        if (!core_stands_for(plan))
+                plan->logical = 0;
+}
+
 /* Runs a batch; returns the first broken property, if any. */
 static const char *run_batch(struct watch *w, bool eager)
 {
@@ -195,6 +203,7 @@ static uint64_t run_random(uint64_t seed, int *spread, int *parted, const char *
         w.plan = random_plan(&w.random, &w.parameters);
         spread_plan(&w.random, &w.plan);
         split_stages(&w.random, &w.plan);
+        stand_for_others(&w.random, &w.plan);
         bool eager = random_int(&w.random, 0, 1);
         w.paper = paper_of_equal_stages(&w.plan, w.parameters, eager, random_seconds, on_issue, on_complete,
                                         &w);

@@ -119,7 +119,7 @@ static void check_stage(const struct family *family, const struct gpt *gpt, cons
         if (dtype != DTYPE_FP32)
                 kernels[count++] = workload_overflow(parameters, dtype, wide);
         kernels[count++] = workload_clear(parameters, gradients); /* after an overflow, or with --zero 1 */
-        kernels[count++] = workload_load_gradients(parameters, dtype); /* with --zero 3 */
+        kernels[count++] = workload_add_gradients(parameters, dtype); /* with --zero 3 */
         assert_true(count <= MAX);
         check_covered(family, kernels, count);
 }

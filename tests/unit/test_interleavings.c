@@ -946,6 +946,30 @@ static void no_interleaving_of_checkpoints_deadlocks(void **state)
         assert_true(states > 1000);
 }
 
+/* Two and four logical replicas on two stages, or on two replicas of one. */
+static void no_interleaving_of_logical_replicas_deadlocks(void **state)
+{
+        (void)state;
+        size_t states = 0;
+        for (int variant = 0; variant < 32; variant++) {
+                struct plan plan = small_plan();
+                plan.policy = three[variant / 8 % 3];
+                plan.pp = variant & 1 ? 2 : 1;
+                plan.dp = variant & 1 ? 1 : 2;
+                plan.zero = plan.dp > 1 && variant & 4;
+                plan.logical = variant & 2 ? 2 : 4;
+                plan.micro_batches = 4;
+                plan.mixed = variant & 4;
+                plan.blocking = variant >= 24 && plan.policy != POLICY_AXONN;
+                plan.tied = true;
+                assert_true(core_stands_for(&plan));
+                states += search_all((struct search){
+                        .plan = plan, .parameters = 2, .ranks = 2, .alone = -1, .loose = true});
+        }
+        print_message("# %zu states\n", states);
+        assert_true(states > 1000);
+}
+
 /* Four updates and two chunks, every order of sums, copies and updates: over two replicas, and over two
  * stages with a shared embedding that straddles two updates. */
 static void no_interleaving_of_the_optimizer_phase_deadlocks(void **state)
@@ -1304,6 +1328,7 @@ int main(void)
                 cmocka_unit_test(no_interleaving_deadlocks_a_stage_that_offloads_activations),
                 cmocka_unit_test(no_interleaving_of_two_stages_that_offload_activations_deadlocks),
                 cmocka_unit_test(no_interleaving_of_checkpoints_deadlocks),
+                cmocka_unit_test(no_interleaving_of_logical_replicas_deadlocks),
                 cmocka_unit_test(no_interleaving_of_the_optimizer_phase_deadlocks),
                 cmocka_unit_test(no_interleaving_of_shared_updates_deadlocks),
                 cmocka_unit_test(no_interleaving_of_overlapped_sums_deadlocks),

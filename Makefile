@@ -207,6 +207,12 @@ bench-learning: all
 # What checkpoints cost GPT-2 124M (six minutes): make bench-checkpoints RUNS=5; and trainings that are disturbed, by the hundred.
 bench-checkpoints: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/checkpoints.py $(RUNS)
+# What fewer ranks read of a checkpoint, beside the disk: make bench-reshape RUNS=5
+bench-reshape: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/reshape.py $(RUNS)
+# Trainings that change their shape, by the hundred: make bench-pairs RUNS=200 SEED=1
+bench-pairs: all
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/pairs.py $(or $(RUNS),200) $(SEED)
 # With LIES=1 disks, clocks and networks lie, too.
 bench-faults: all $(if $(LIES),$(BUILD)/tests/liar.so)
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/faults.py $(or $(RUNS),100) $(or $(SEED),0) $(if $(LIES),$(BUILD)/tests/liar.so)
@@ -289,4 +295,4 @@ include docs/packaging/packaging.mk
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all deps demo test test-all test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-checkpoints bench-faults bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean
+.PHONY: fit-published profiles all deps demo test test-all test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-checkpoints bench-faults bench-reshape bench-pairs bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean

@@ -42,7 +42,8 @@ struct run {
         int log_reason;               /* errno of the first write to it that failed; 0: none */
         struct keeper *keeper;        /* NULL: no checkpoints are kept */
         struct keeper_done kept;
-        int64_t resumed_bytes; /* of a checkpoint, that all ranks read */
+        int64_t resumed_bytes;  /* of a checkpoint, that all ranks read, */
+        double resumed_seconds; /* in so long */
         int64_t begin,
                 end; /* the steps that this run does: [begin, end), the latter less where it was stopped */
         double started, last_line; /* seconds of the clock: of training, of the last line of progress */
@@ -446,8 +447,9 @@ static json_t *extra_members(const struct run *run, const struct results *result
                 json_object_set_new(training, "checkpoints", kept_json(&run->kept));
         if (run->begin > 0)
                 json_object_update_new(training,
-                                       json_pack("{s:I, s:I}", "resumed_behind", (json_int_t)run->begin,
-                                                 "resumed_bytes", (json_int_t)run->resumed_bytes));
+                                       json_pack("{s:I, s:I, s:f}", "resumed_behind", (json_int_t)run->begin,
+                                                 "resumed_bytes", (json_int_t)run->resumed_bytes,
+                                                 "resumed_seconds", run->resumed_seconds));
         json_t *options = train_options_json(s);
         json_object_update(training, options);
         json_decref(options);
@@ -738,7 +740,9 @@ static int open_kernels(struct run *run, struct rv_error_info *err)
 static int go_on(struct run *run, struct rv_error_info *err)
 {
         struct history history = {.losses = run->losses};
+        const double start = device_seconds();
         const int rc = resume(&run->trainer, &run->begin, &history, &run->resumed_bytes, err);
+        run->resumed_seconds = device_seconds() - start;
         run->first_validation = history.first_validation;
         const bool done = run->begin == run->settings.optim.steps;
         if (rc == 0 && run->net->rank == 0)

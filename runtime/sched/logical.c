@@ -5,8 +5,8 @@
  *
  * Backwards come in the order of micro-batches, whatever the policy: neighbours send in the order in which
  * they receive. When the last one of a logical replica is over, its gradients are added, before the next pass
- * begins: sums that are not complete wait beside the gradients, one for each level of the tree, and the next
- * replica finds these clear. */
+ * begins. Sums that are not complete wait in arrays beside the gradients, one for each level of the tree, and
+ * the next replica's gradients begin as zeros. */
 #include "runtime/sched/state.h"
 
 #include <assert.h>

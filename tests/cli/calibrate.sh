@@ -8,7 +8,7 @@ ranvier="$RANVIER_BIN/ranvier"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 count=0
-echo "1..47"
+echo "1..48"
 
 report() { # status, sentence
         count=$((count + 1))
@@ -255,6 +255,14 @@ report $status "of ranks that would share processors as many are started as ther
 [ $status -eq 0 ] || sed 's/^/# /' "$folder/out" "$folder/err"
 grep -qE '^waiting [0-9]\.[0-9]+$' "$folder/out"
 report $? "and are told what one takes that waits, which was measured before"
+for threads in 1 2; do
+        env -u OMPI_COMM_WORLD_SIZE PATH="$folder/bin:$PATH" "$ranvier" calibrate --threads $threads --model tiny --out "$folder/x.json" \
+                > "$folder/out$threads" 2> "$folder/err"
+done
+grep -q -- '--bind-to core' "$folder/out1" && grep -q -- '--bind-to none' "$folder/out2"
+status=$?
+report $status "a rank of one thread is bound to a core, and one of several threads to none"
+[ $status -eq 0 ] || sed 's/^/# /' "$folder/out1" "$folder/out2" "$folder/err"
 env -u OMPI_COMM_WORLD_SIZE PATH="$folder/bin:$PATH" "$ranvier" calibrate --help > "$folder/out" 2>&1 &&
         grep -q -- '--out=PROFILE .*(required)' "$folder/out" && grep -q '^  ranvier calibrate --ranks 2' "$folder/out" &&
         ! grep -q '^mpirun' "$folder/out"

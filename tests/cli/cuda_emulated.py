@@ -95,6 +95,9 @@ def check_losses(tap, folder, precision, tolerance):
         for more in variants:
             other, _ = train(folder, "cuda", grid, precision, *more)
             tap.ok(other == cuda, f"{name} {' '.join(more)}: the same losses, bit for bit", f"{other}\n{cuda}")
+        if grid == (1, 2):
+            other, _ = train(folder, "cuda", (1, 1), precision, "--logical-dp", 2)
+            tap.ok(other == cuda, f"{name} --logical-dp 2: the same losses on one rank, bit for bit", f"{other}\n{cuda}")
     other, _ = train(folder, "cuda", grid, precision, RANVIER_EMULATED_SEED="77")
     tap.ok(other == cuda, f"{name}: and in another order of threads and streams", f"{other}\n{cuda}")
 

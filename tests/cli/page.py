@@ -209,11 +209,10 @@ def main():
     tap = ranvier.Tap()
     with tempfile.TemporaryDirectory() as folder:
         before = set(os.listdir(tempfile.gettempdir()))
-        check_plan(tap, folder)
-        check_own(tap, folder)
-        check_runs(tap, folder)
-        check_pairs(tap, folder)
-        check_tables(tap, folder)
+        # A browser takes its time, and finds the same in pages that a sanitized program wrote.
+        for check in ranvier.some([check_plan, check_own, check_runs, check_pairs, check_tables]) if ranvier.SANITIZED else [
+                check_plan, check_own, check_runs, check_pairs, check_tables]:
+            check(tap, folder)
     left = [name for name in set(os.listdir(tempfile.gettempdir())) - before if re.fullmatch(r"ranvier-\w{6}", name)]
     tap.ok(not left, "nothing is left of the pages' parts", left)
     tap.end()

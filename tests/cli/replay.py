@@ -59,7 +59,7 @@ def decisions(trace, batch):
 
 def replay_mixed(tap, folder):
     trace = os.path.join(folder, "trace.json")
-    for pp, dp, schedule, batch, options in MIXED:
+    for pp, dp, schedule, batch, options in ranvier.some(MIXED):
         model = ranvier.deep(folder) if schedule == "interleaved" else "tiny"
         plan = [model, "--pp", pp, "--dp", dp, "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", batch,
                 *options]
@@ -97,7 +97,7 @@ def main():
     tap = ranvier.Tap()
     with tempfile.TemporaryDirectory() as folder:
         text.write(os.path.join(folder, "text.txt"))
-        for pp, dp, schedule, batch in RUNS:
+        for pp, dp, schedule, batch in ranvier.some(RUNS):
             trace = os.path.join(folder, "trace.json")
             plan = ["tiny", "--pp", pp, "--dp", dp, "--schedule", schedule, "--micro-batch-size", 1, "--batch-size",
                     batch]

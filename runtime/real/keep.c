@@ -339,13 +339,14 @@ static json_t *losses_json(const double *losses, int64_t count)
 static json_t *index_json(const struct keeper *k, int64_t step, const struct history *history)
 {
         const struct trainer *t = k->trainer;
-        json_t *index = json_pack(
-                "{s:s, s:s, s:I, s:o, s:o, s:o, s:O, s:{s:f, s:i, s:i}, s:I, s:o}", "ranvier",
-                RANVIER_VERSION, "kind", "checkpoint", "step", (json_int_t)step, "model",
-                gpt_to_json(&t->settings->plan.gpt), "plan", report_plan_json(&t->settings->plan), "training",
-                train_options_json(t->settings), "data", k->data, "loss_scale", "scale", t->scaler.scale,
-                "clean_steps", t->scaler.clean_steps, "stuck", t->scaler.stuck, "skipped_steps",
-                (json_int_t)t->optim.skipped, "losses", losses_json(history->losses, step));
+        json_t *index =
+                json_pack("{s:s, s:s, s:I, s:i, s:o, s:o, s:o, s:O, s:{s:f, s:i, s:i}, s:I, s:o}", "ranvier",
+                          RANVIER_VERSION, "kind", "checkpoint", "step", (json_int_t)step, "threads",
+                          t->settings->threads, "model", gpt_to_json(&t->settings->plan.gpt), "plan",
+                          report_plan_json(&t->settings->plan), "training", train_options_json(t->settings),
+                          "data", k->data, "loss_scale", "scale", t->scaler.scale, "clean_steps",
+                          t->scaler.clean_steps, "stuck", t->scaler.stuck, "skipped_steps",
+                          (json_int_t)t->optim.skipped, "losses", losses_json(history->losses, step));
         if (index && isfinite(history->first_validation))
                 json_object_set_new(index, "first_validation", json_real(history->first_validation));
         return index;

@@ -93,6 +93,23 @@ static int check_training(const struct trainer *t, const json_t *index, const ch
         return rc;
 }
 
+/* Kernels of the CPU divide sums among threads: with others bits differ, where else they would not. */
+static void tell_threads(const struct trainer *t, const json_t *index)
+{
+        const struct options *o = &t->settings->plan;
+        const int then = (int)json_integer_value(json_object_get(index, "threads")),
+                  now = t->settings->threads;
+        if (t->net->rank > 0 || then <= 0 || then == now || strcmp(t->nn->device->ops->name, "cpu") != 0)
+                return;
+        json_t *plan = report_plan_json(o);
+        if (o->logical_dp > 0 || !report_first_difference(json_object_get(index, "plan"), plan))
+                fprintf(stderr,
+                        "ranvier train: a rank has %d thread%s now and had %d: losses are the same but for "
+                        "rounding, and with --threads %d bit for bit\n",
+                        now, rv_plural(now), then, then);
+        json_decref(plan);
+}
+
 /* The numbers of an index. */
 static int take_numbers(struct trainer *t, const json_t *index, const char *name, int64_t *step,
                         struct history *history, struct rv_error_info *err)
@@ -202,6 +219,8 @@ int resume(struct trainer *t, int64_t *step, struct history *history, int64_t *b
         int rc = check_training(t, index, name, err);
         if (rc == RV_OK)
                 rc = take_numbers(t, index, name, step, history, err);
+        if (rc == RV_OK)
+                tell_threads(t, index);
         if (rc == RV_OK)
                 rc = load(t, name, index, &mine, err);
         json_decref(index);

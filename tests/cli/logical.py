@@ -121,6 +121,15 @@ def check_goes_on(tap, bench, before, after):
            f"from {before} ranks to {after} and back, the same bits as never interrupted", f"{status} {err}\n{losses}\n{same}")
 
 
+def check_threads(tap, bench):
+    """Sums are divided among a rank's threads: with others it is said that bits may differ."""
+    shutil.rmtree(bench.path("kept"), ignore_errors=True)
+    bench.train(1, bench.plan(1, 2, ()), "--checkpoint", bench.path("kept"), "--checkpoint-every", 2)
+    for threads, said in ((2, True), (1, False)):
+        status, _, err = bench.train(1, bench.plan(1, 2, ()), "--resume", bench.path("kept", "step-000000000002"), "--threads", threads)
+        tap.ok(status == 0 and ("a rank has 2 threads now and had 1: " in err) == said, f"resumed with {threads} of 1 threads: that is {'said' if said else 'as it was'}", err)
+
+
 def check_refused(tap, bench):
     for more, sentence in ((("--dp", 1, "--logical-dp", 3), "--logical-dp 3 is not --dp 1 times a power of two"),
                            (("--dp", 1, "--logical-dp", 16), "--batch-size 8 is not divisible by --logical-dp 16 x --micro-batch-size 1 = 16"),
@@ -139,6 +148,7 @@ def main():
         check_memory(tap, bench)
         check_times(tap, bench)
         check_goes_on(tap, bench, *((4, 2) if ranvier.SANITIZED else (16, 8)))
+        check_threads(tap, bench)
         check_refused(tap, bench)
     tap.end()
 

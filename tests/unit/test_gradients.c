@@ -830,7 +830,8 @@ static void gradients_of_attention_with_shared_keys_are_its_slopes(void **state)
         a.device = device_cpu_open(1, &err);
         assert_non_null(a.device);
         for (size_t i = 0; i < sizeof kv_heads / sizeof *kv_heads; i++)
-                check_shared_keys(&a, kv_heads[i]);
+                if (!SANITIZED || is_taken((int)i))
+                        check_shared_keys(&a, kv_heads[i]);
         a.device->ops->close(a.device);
 }
 

@@ -10,8 +10,7 @@
  * writes each to a file beside the profile that `request` names, until it is on the disk; then removes it.
  * Samples are the seconds of the copy, of the file, and of a processor in the latter. To be called by one
  * rank, with nothing else going on. It opens and closes a device of its own. Returns false if a file could
- * not be written, or there is no memory for it: then there are no samples of it, and `err` has the sentence.
- */
+ * not be written, or there is no memory for it: then it has no samples, and `err` has the sentence. */
 bool files_write(struct net *net, const struct request *request, struct samples *samples,
                  struct rv_error_info *err);
 

@@ -760,8 +760,8 @@ static int start(int argc, char **argv)
                 rc = request_check_out(&session.request, &err);
         if (rc == RV_OK && session.request.ranks < session.request.asked_ranks)
                 rc = measure_crowd(&session.request, &err);
-        const bool bound =
-                !request_gpu(&session.request) && session.request.threads <= 1; /* more need more */
+        const bool bound = !request_gpu(&session.request) &&
+                           session.request.threads <= 1; /* several threads need several cores */
         if (rc == RV_OK)
                 launch(session.request.ranks, bound, argv, &err);
         fprintf(stderr, "ranvier calibrate: %s\n", err.sentence);

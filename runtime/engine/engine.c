@@ -102,10 +102,9 @@ void engine_start(struct engine *engine)
         engine->inside = false;
 }
 
-/* A part of a forward or backward, or a sum between two, has ended at `now`. Between the parts of one
- * something is always under way, so what passes from each part's end to the next one's, and is not work, is a
- * wait for weights or gradients.
- */
+/* A part of a forward or backward, or a sum between two, has ended at `now`. Between the parts of a pass
+ * something is always under way, so what goes by from each part's end to the next one's, and is not work, is
+ * a wait for weights or gradients. */
 static void account_pass(struct engine *engine, const struct op *done, double start, double now)
 {
         const double issued = engine->pending[done->serial].issued;

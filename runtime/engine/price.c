@@ -251,7 +251,8 @@ static double add_replica_seconds(const struct price_list *list, const struct st
                                   const struct op *op)
 {
         const bool last = op->bucket == list->logical - 1;
-        return price->add_replica + core_logical_sums(op) * price->add_sum + (last ? 0 : price->keep_sum);
+        return price->add_replica + core_logical_sums(op->bucket) * price->add_sum +
+               (last ? 0 : price->keep_sum);
 }
 
 static int price_optimizer(struct pricing *pricing, const struct stage *stage, struct stage_price *price)

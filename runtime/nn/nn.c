@@ -378,6 +378,11 @@ void *nn_gradients_at(const struct nn_stage *nn, int64_t offset)
         return kept_at(nn, nn->gradients, offset);
 }
 
+void *nn_sum_at(const struct nn_stage *nn, int level, int64_t offset)
+{
+        return kept_at(nn, nn->gradient_sums[level], offset);
+}
+
 void *nn_host_gradients(const struct nn_stage *nn, int64_t offset)
 {
         const bool embedding = nn->plan.staged_gradients < nn->parameters;

@@ -148,8 +148,9 @@ void nn_close(struct nn_stage *);
 void *nn_at(const struct nn_stage *, void *flat, int64_t offset);
 
 /* Returns the address of element `offset` of the gradients, which are kept in fp32 unless updates work on
- * copies of them (memory_copies_gradients). */
+ * copies of them (memory_copies_gradients); nn_sum_at of the sum of them that waits at a level. */
 void *nn_gradients_at(const struct nn_stage *, int64_t offset);
+void *nn_sum_at(const struct nn_stage *, int level, int64_t offset);
 
 /* Enqueues the copy of the batch's tokens and targets to the device, on the lane from host to device. */
 void nn_load(struct nn_stage *);

@@ -108,23 +108,23 @@ void optim_clear(struct nn_stage *nn)
         optim_clear_first(nn, nn->kept);
 }
 
-void optim_add_sum(struct nn_stage *nn, int sum)
+void optim_add_sum(struct nn_stage *nn, int level)
 {
         const struct kernel add = workload_add_gradients(nn->kept, kept_as(nn));
         nn->device->ops->launch(nn->device, &add,
-                                &(struct kernel_args){.p = {nn->gradients, nn->gradient_sums[sum]}});
+                                &(struct kernel_args){.p = {nn->gradients, nn->gradient_sums[level]}});
 }
 
-void optim_keep_sum(struct nn_stage *nn, int sum)
+void optim_keep_sum(struct nn_stage *nn, int level)
 {
         struct kernel copies[WORKLOAD_COPY_KERNELS];
         const int count = workload_copy_gradients(nn->kept, kept_as(nn), copies);
-        const int64_t bytes = kept_as(nn) == DTYPE_FP32 ? (int64_t)sizeof(real) : 2;
-        char *to = nn->gradient_sums[sum], *from = nn->gradients;
+        int64_t at = 0;
         for (int i = 0; i < count; i++) {
-                nn->device->ops->launch(nn->device, &copies[i], &(struct kernel_args){.p = {to, from}});
-                to += copies[i].m * copies[i].n * bytes;
-                from += copies[i].m * copies[i].n * bytes;
+                nn->device->ops->launch(
+                        nn->device, &copies[i],
+                        &(struct kernel_args){.p = {nn_sum_at(nn, level, at), nn_gradients_at(nn, at)}});
+                at += copies[i].m * copies[i].n;
         }
         optim_clear(nn);
 }

@@ -34,10 +34,10 @@ void optim_clear(struct nn_stage *);
 /* Of the first `count` alone. */
 void optim_clear_first(struct nn_stage *, int64_t count);
 
-/* Logical replicas: enqueue that what is in nn->gradient_sums[sum] is added to the gradients; and that these
- * are copied there and become 0. */
-void optim_add_sum(struct nn_stage *, int sum);
-void optim_keep_sum(struct nn_stage *, int sum);
+/* Logical replicas: enqueue that what is in nn->gradient_sums[level] is added to the gradients; and that
+ * these are copied there and become 0. */
+void optim_add_sum(struct nn_stage *, int level);
+void optim_keep_sum(struct nn_stage *, int level);
 
 /* Enqueues the squared norm of the gradients that this stage counts, into scalars[NN_SQUARED_NORM]. These are
  * all of them, but on the last of several stages not those of a tied head, which the first stage counts. With

@@ -252,17 +252,13 @@ static void issue_update(struct driver_real *d, const struct op *op)
 /* What the replica's own rank would have looked through is: sums have no overflow of their own. */
 static void add_replica(struct driver_real *d, const struct op *op)
 {
-        const int sums = core_logical_sums(op);
-        const bool last = op->bucket == plan_logical(&d->plan) - 1;
-        int waiting = 0; /* a sum for each bit of the replicas before */
-        for (int bits = op->bucket; bits; bits &= bits - 1)
-                waiting++;
+        const int sums = core_logical_sums(op->bucket);
         if (memory_copies_gradients(&d->nn->plan))
                 check_gradients(d, op);
-        for (int i = 0; i < sums; i++)
-                optim_add_sum(d->nn, --waiting);
-        if (!last)
-                optim_keep_sum(d->nn, waiting);
+        for (int level = 0; level < sums; level++)
+                optim_add_sum(d->nn, level);
+        if (op->bucket < plan_logical(&d->plan) - 1)
+                optim_keep_sum(d->nn, sums);
 }
 
 static void issue_compute(struct driver_real *d, const struct op *op)
@@ -576,8 +572,6 @@ static void issue_collective(struct driver_real *d, const struct op *op)
         }
         switch (op->kind) {
         case OP_REDUCE_SCALARS:
-                if (d->waiting_losses > 0)
-                        scalars[NN_LOSS] = d->losses[0];
                 if (counted_elsewhere(&d->plan, d->net->rank))
                         scalars[NN_SQUARED_NORM] = 0;
                 if (plan_shard(&d->plan, d->net->rank) > 0)
@@ -715,14 +709,17 @@ static enum op_kind pass_of_loss(const struct driver_real *d)
 /* Losses are added up as gradients are. Between two passes no kernel adds to the scalar. */
 static void add_loss(struct driver_real *d, int micro_batch)
 {
-        const int each = plan_logical_micro_batches(&d->plan);
-        double loss = d->nn->scalars[NN_LOSS];
+        const int each = plan_logical_micro_batches(&d->plan), replica = micro_batch / each,
+                  sums = core_logical_sums(replica);
+        double *loss = &d->nn->scalars[NN_LOSS];
         if ((micro_batch + 1) % each)
                 return;
-        for (int bits = micro_batch / each; bits & 1; bits >>= 1)
-                loss = d->losses[--d->waiting_losses] + loss;
-        d->losses[d->waiting_losses++] = loss;
-        d->nn->scalars[NN_LOSS] = 0;
+        for (int level = 0; level < sums; level++)
+                *loss += d->losses[level];
+        if (replica == plan_logical(&d->plan) - 1)
+                return;
+        d->losses[sums] = *loss;
+        *loss = 0;
 }
 
 static void finish(struct driver_real *d, struct engine *engine, int token, int vmb)
@@ -770,7 +767,6 @@ void driver_real_start(struct driver_real *d, struct engine *engine)
         scalars[NN_WRITTEN] = d->written;
         scalars[NN_GRADIENT_SCALE] = 1 / d->loss_scale;
         d->overflow = d->found_overflow = false;
-        d->waiting_losses = 0;
         d->injecting = d->counting = -1;
         d->nn->loss_scale = d->mean * d->loss_scale;
         engine_start(engine);

@@ -55,9 +55,8 @@ struct driver_real {
 
         bool overflow;       /* gradients overflowed on some rank: the last batch updated nothing */
         bool found_overflow; /* they did on this rank */
-        /* Logical replicas: the losses of those whose forwards are over, added up as far as they can be. */
-        double losses[8 * sizeof(int)];
-        int waiting_losses;
+        double losses[8 *
+                      sizeof(int)]; /* of logical replicas: sums that wait, by level (core_logical_sums) */
         /* Operations under way, indexed by their serial, which is also the token of their event or
          * request. */
         struct op *ops;

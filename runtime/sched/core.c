@@ -74,7 +74,7 @@ void core_start(struct core *core)
         core->forwards_started = core->forwards_done = 0;
         core->backwards_started = core->backwards_done = 0;
         core->weights_done = core->deferred = 0;
-        core->replicas_begun = core->replicas_added = 0;
+        core->replicas_added = 0;
         core->send_activation = core->send_gradient = -1;
         core->arrivals = 0;
         core->exchanging = 0;

@@ -181,11 +181,13 @@ void core_set_vmb(const struct plan *plan, struct op *received, int vmb);
 /* Returns whether replicas of this plan may stand for `logical` ones each (logical.c): that is a power of two
  * which divides the micro-batches, and nothing else in the plan sums gradients in an order of its own. */
 bool core_stands_for(const struct plan *plan);
-/* Returns how many arrays beside the gradients wait for sums of logical replicas, log2(logical); and how many
- * of these, the last ones first, the OP_ADD_REPLICA `added` adds to the gradients. Unless it is the last of
- * the batch, their sum then waits behind the others, and the gradients begin again as zeros. */
+/* Returns how many arrays there are beside the gradients for sums of logical replicas that wait, one for each
+ * level of the tree: log2(logical). */
 int core_logical_levels(const struct plan *plan);
-int core_logical_sums(const struct op *added);
+/* Returns how many of them, those of levels 0, 1, ... in this order, are added to what the logical replica
+ * `replica` made. Unless that was the last one, the sum then waits in the array of the next level, and the
+ * gradients begin again as zeros. */
+int core_logical_sums(int replica);
 
 /* Returns whether the shards of `stage` follow what the first of them decides (decision.c). */
 bool core_decides(const struct plan *plan, int stage);

@@ -27,10 +27,10 @@ int core_logical_levels(const struct plan *plan)
         return levels;
 }
 
-int core_logical_sums(const struct op *added)
+int core_logical_sums(int replica)
 {
         int sums = 0;
-        while (added->bucket >> sums & 1)
+        while (replica >> sums & 1)
                 sums++;
         return sums;
 }
@@ -43,10 +43,10 @@ static bool adds(const struct core *core)
 bool logical_next(struct core *core, struct op *op)
 {
         if (!adds(core) ||
-            core->weights_done / plan_logical_micro_batches(&core->plan) == core->replicas_begun)
+            core->weights_done / plan_logical_micro_batches(&core->plan) == core->replicas_added)
                 return false;
         *op = core_new_op(OP_ADD_REPLICA);
-        op->bucket = core->replicas_begun++;
+        op->bucket = core->replicas_added;
         op->count = core->parameters;
         core->computing = true;
         return true;

@@ -3,11 +3,10 @@
  *
  * core.c runs the pipeline phase and asks the other files, each of which keeps one concern: activations.c
  * (offloaded activations), weights.c (backwards in two parts), logical.c (replicas that one rank works for),
- * blocking.c (blocking messages), decision.c
- * (what shards agree on), the four chains (overlap.c, gather.c, tensor.c, staging.c), buffers.c (which
- * buffers there are) and optimizer.c (all that follows the pipeline). Their functions come in a common form:
- * X_next hands out what can begin now, if anything, X_complete takes note of what is over, X_start begins a
- * batch.
+ * blocking.c (blocking messages), decision.c (what shards agree on), the four chains (overlap.c, gather.c,
+ * tensor.c, staging.c), buffers.c (which buffers there are) and optimizer.c (all that follows the pipeline).
+ * Their functions come in a common form: X_next hands out what can begin now, if anything, X_complete takes
+ * note of what is over, X_start begins a batch.
  *
  * The state has no pointers and no padding that is not zero, and what is over is set back, so that a core can
  * be copied, compared and hashed as bytes: states which differ in their past alone are equal. */
@@ -153,7 +152,7 @@ struct core {
         /* Counts of this batch, of all chunks; of a backward in two parts the first part counts. */
         int forwards_started, forwards_done, backwards_started, backwards_done;
         int weights_done;                   /* backwards with both parts */
-        int replicas_begun, replicas_added; /* logical ones, issued and done; with one, none is added */
+        int replicas_added;                 /* logical ones; with one, none is added */
         int deferred;                       /* entries in the list of those without the second part */
         int send_activation, send_gradient; /* virtual micro-batch to be sent next, or -1 */
         int store;     /* virtual micro-batch whose activations are to be offloaded next, or -1 */

@@ -45,8 +45,7 @@ def running(tap, folder):
 
 
 def check_losses(tap, folder, runs):
-    cases = [("fp32", "on"), ("fp32", "off"), ("mixed", "on"), ("bf16", "on")]
-    for precision, fusion in ranvier.some(cases) if ranvier.SANITIZED else cases:
+    for precision, fusion in ranvier.some_sanitized([("fp32", "on"), ("fp32", "off"), ("mixed", "on"), ("bf16", "on")]):
         options = ["--precision", precision, "--fusion", fusion]
         reference, report = train(folder, "scalar", *options)
         tap.ok(report and reference[-1] < 0.9 * reference[0], f"{precision}, fusion {fusion}: the reference learns", reference)

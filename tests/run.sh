@@ -7,6 +7,8 @@ export CMOCKA_MESSAGE_OUTPUT=TAP
 # Ranks are on one machine. Open MPI's libraries for network cards each measure the processor's clock for a tenth of a second
 # when they are loaded, and some thousand programs are started.
 export OMPI_MCA_pml=${OMPI_MCA_pml:-ob1}
+# Where a rank ends with a status that is not 0, as of each wrong command line, mpirun would wait two seconds for the others.
+export OMPI_MCA_odls_base_sigkill_timeout=${OMPI_MCA_odls_base_sigkill_timeout:-0}
 # hwloc, which every rank and mpirun begin with, would read the registers of each device on the PCI bus, and of an emulated one that
 # takes as long as all else that they begin with.
 export HWLOC_COMPONENTS=${HWLOC_COMPONENTS:--linux:pci,-pci}

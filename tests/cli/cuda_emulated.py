@@ -16,6 +16,7 @@ EMULATED = os.path.join(os.path.dirname(os.path.abspath(ranvier.BIN)), "emulated
 STEPS = 2
 NEMOTRON_STEPS = 5  # its first two steps in fp16 overflow and are skipped
 GRIDS = [(1, 1), (2, 1), (1, 2)]
+BATCHES = {"fp32": 2, "mixed": 4, "bf16": 2}  # micro-batches; of mixed the loss of two falls by chance
 # Relative, of any step's loss. Sums are rounded in another order; steps carry on what that makes: a rounding is 2^-24,
 # 2^-11, 2^-8.
 TOLERANCES = {"fp32": 1e-5, "mixed": 2e-4, "bf16": 2e-3}
@@ -58,7 +59,7 @@ def train(folder, device, grid, precision, *more, steps=STEPS, model="gpt2", **v
     status, _, err = ranvier.run(
         ["train", os.path.join(folder, model + ".json"), "--data", os.path.join(folder, "text.txt"), "--device", device, "--pp", pp,
          *([] if {"--tp", "--cp"} & set(more) else ["--dp", dp]),
-         "--precision", precision, "--fusion", "on", "--seq-len", 32, "--micro-batch-size", 1, "--batch-size", 4, "--steps",
+         "--precision", precision, "--fusion", "on", "--seq-len", 32, "--micro-batch-size", 1, "--batch-size", BATCHES[precision] if pp * dp <= 2 else 4, "--steps",
          steps, "--lr", 3e-3, "--validation-fraction", 0, "--log", log, *more],
         pp * dp, RANVIER_DEVICE_CUDA=EMULATED, RANVIER_EMULATED_COUNTS=counts, **variables)
     if status:
@@ -86,7 +87,7 @@ def check_losses(tap, folder, precision, tolerance):
         print(f"# {name}: largest relative difference {worst}", flush=True)
         tap.ok(worst is not None and worst <= tolerance and float(cuda[-1]) < float(cuda[0]),
                f"{name}: {STEPS} losses are the CPU device's within {tolerance:g}", f"{cuda}\n{cpu}")
-        tap.ok(counts and len(counts) == grid[0] * grid[1] and all(c["kernels_run"] > 250 for c in counts),
+        tap.ok(counts and len(counts) == grid[0] * grid[1] and all(c["kernels_run"] > 130 for c in counts),
                f"{name}: every rank's kernels ran on the emulated GPU", counts)
         if grid == (1, 1):
             variants = [("--cuda-graphs", "off"), *([OFFLOAD] if precision != "fp32" else [])]
@@ -189,7 +190,7 @@ def check_nccl(tap, folder):
 
 def check_attention_library(tap, folder):
     """A library in cuDNN's place, which is the device's kernels behind its functions, with rows in the workspace."""
-    runs, report, profile = (os.path.join(folder, name) for name in ("runs.txt", "report.json", "attention.json"))
+    runs, report = (os.path.join(folder, name) for name in ("runs.txt", "report.json"))
 
     def overhead(model, precision):
         train(folder, "cuda", (1, 1), precision, "--report", report, model=model)
@@ -241,25 +242,18 @@ def check_attention_library(tap, folder):
     losses, _ = train(folder, "cpu", (1, 1), "bf16", "--attention", "auto")
     tap.ok("--attention is for --device cuda; the CPU has its own" in str(losses), "and on a CPU", losses)
 
-    status, out, err = ranvier.run(
-        ["calibrate", "--device", "cuda", "--model", os.path.join(folder, "gpt2.json"), "--precision", "bf16", "--seq-len", 32,
-         "--micro-batch-size", 1, "--pp", 1, "--quick", "--seconds", 1, "--attention", "auto", "--out", profile],
-        RANVIER_DEVICE_CUDA=EMULATED, RANVIER_ATTENTION_CUDNN=EMULATED)
-    kept = json.load(open(profile))["machine"].get("attention") if status == 0 else None
-    tap.ok(kept == "emulated attention", "calibrate --attention auto measures the library's, and says so in the profile", err)
-    status, out, err = ranvier.run(["simulate", os.path.join(folder, "gpt2.json"), "--precision", "bf16", "--seq-len", 32,
-                                    "--micro-batch-size", 1, "--batch-size", 4, "--gpus", 1, "--profile", profile, "--platform", "local"])
-    tap.ok(status == 0 and "by emulated attention, where it does the shape: train with --attention auto" in out,
-           "and simulate says what its prediction is of", out + err)
 
 
-def check_timed_products(tap, folder):
+def check_calibrated(tap, folder):
+    """One calibration of both: the library's attention, and products of which the fastest proposal is kept."""
     profile, report, refused = (os.path.join(folder, name) for name in ("profile.json", "report.json", "refused.json"))
     status, out, err = ranvier.run(
         ["calibrate", "--device", "cuda", "--model", os.path.join(folder, "gpt2.json"), "--precision", "bf16", "--seq-len", 32,
-         "--micro-batch-size", 1, "--pp", 1, "--quick", "--seconds", 1, "--time-products", "--out", profile],
-        RANVIER_DEVICE_CUDA=EMULATED)
-    calibrated = json.load(open(profile)) if status == 0 else {"products": {"chosen": {}}}
+         "--micro-batch-size", 1, "--pp", 1, "--quick", "--seconds", 1, "--time-products", "--attention", "auto", "--out", profile],
+        RANVIER_DEVICE_CUDA=EMULATED, RANVIER_ATTENTION_CUDNN=EMULATED)
+    calibrated = json.load(open(profile)) if status == 0 else {"products": {"chosen": {}}, "machine": {}}
+    tap.ok(calibrated["machine"].get("attention") == "emulated attention",
+           "calibrate --attention auto measures the library's, and says so in the profile", err)
     chosen = calibrated["products"]["chosen"]
     tap.ok(len(chosen) > 10 and all(1 <= c["proposal"] <= c["proposals"] == 3 and c["seconds"] <= c["first_seconds"]
                                     for c in chosen.values()),
@@ -275,7 +269,8 @@ def check_timed_products(tap, folder):
            "train --products takes them, and the report says of how many", (timed, plain, device))
     status, out, err = ranvier.run(["simulate", os.path.join(folder, "gpt2.json"), "--precision", "bf16", "--seq-len", 32, "--report", report,
                                     "--micro-batch-size", 1, "--batch-size", 4, "--gpus", 1, "--profile", profile, "--platform", "local"])
-    tap.ok(status == 0 and f"train with --products {profile}" in out, "simulate says what its prediction is of", out + err)
+    tap.ok(status == 0 and f"train with --products {profile}" in out and "by emulated attention, where it does the shape: train with --attention auto" in out,
+           "simulate says what its prediction is of", out + err)
     simulated = json.load(open(report)) if status == 0 else {"plan": {}}
     tap.ok(calibrated.get("logits") == trained["plan"].get("logits") == simulated["plan"].get("logits") == "all",
            "logits are made at once on a GPU where they fit: calibrated, trained and simulated so", (trained["plan"], simulated["plan"]))
@@ -287,8 +282,7 @@ def check_timed_products(tap, folder):
         document["products"].update(members)
         with open(refused, "w") as file:
             json.dump(document, file)
-        said, _ = train(folder, device, (1, 1), "bf16", "--products", refused)
-        train.cache_clear()
+        said, _ = train.__wrapped__(folder, device, (1, 1), "bf16", "--products", refused)
         tap.ok(sentence in str(said), f"refused: {sentence}", said)
 
     refuse("--products is for --device cuda", device="cpu")
@@ -298,7 +292,7 @@ def check_timed_products(tap, folder):
     refuse("hexadecimal digits", chosen={"a product": {"algorithm": "12"}})
     with open(refused, "w") as file:
         json.dump({"kind": "profile"}, file)
-    said, _ = train(folder, "cuda", (1, 1), "bf16", "--products", refused)
+    said, _ = train.__wrapped__(folder, "cuda", (1, 1), "bf16", "--products", refused)
     tap.ok("has no products that were timed" in str(said), "refused: a profile without timed products", said)
 
 
@@ -344,7 +338,7 @@ def main():
                "heads that are too wide are refused in a sentence", said)
         check_nccl(tap, folder)
         check_attention_library(tap, folder)
-        check_timed_products(tap, folder)
+        check_calibrated(tap, folder)
         check_loop(tap, folder, (1, 1), "fp32")
         check_loop(tap, folder, (2, 1), "bf16", *OFFLOAD, "--offload-activations")
         check_loop(tap, folder, (1, 2), "mixed", "--fusion", "off")

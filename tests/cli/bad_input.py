@@ -1153,12 +1153,12 @@ def check_cases(tap):
 
 # ---- jobs that do not come to their end ----
 
-def start_long_job(folder, options):
+def start_long_job(folder, options, temporary):
     """Two ranks in training; returns mpirun once the log has some steps."""
     text.write(os.path.join(folder, "text.txt"))
-    # A rank that mpirun ends has a second until it is killed outright, too little on a busy machine.
+    # A rank that mpirun ends has so long until it is killed outright; a second is too little on a busy machine.
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                       OMPI_MCA_odls_base_sigkill_timeout="5")
+                       OMPI_MCA_odls_base_sigkill_timeout="5", TMPDIR=temporary)  # of its own, as two mpiruns cannot make one at a time
     command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", os.path.join(ranvier.BIN, "ranvier"),
                "train", "tiny", "--data", "text.txt", "--micro-batch-size", "1", "--batch-size", "4", *options.split(),
                "--steps", "5000000", "--log", "log.csv", "--report", "report.json", "--checkpoint", "model.safetensors",
@@ -1197,11 +1197,11 @@ def alive(pid):
         return False
 
 
-def check_end(tap, what, end, options="--pp 2"):
-    with tempfile.TemporaryDirectory() as folder:
-        job = start_long_job(folder, options)
+def end_job(what, end, options="--pp 2"):
+    """What is to be looked at, of a job that is ended: (whether it holds, a sentence, what was found)."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as temporary:
+        job = start_long_job(folder, options, temporary)
         ranks = ranks_of(job)
-        tap.ok(sorted(ranks) == [0, 1], f"{what}: there are two ranks, in training", ranks)
         end(job, ranks)
         try:
             status = job.wait(END_SECONDS)
@@ -1212,21 +1212,26 @@ def check_end(tap, what, end, options="--pp 2"):
         while time.monotonic() < deadline and any(alive(pid) for pid in ranks.values()):
             time.sleep(0.1)
         left = sorted(set(os.listdir(folder)) - {"text.txt"})
-        tap.ok(status not in (0, None), f"{what}: the job ends within {END_SECONDS} s, and not with status 0", status)
-        tap.ok(not any(alive(pid) for pid in ranks.values()), f"{what}: no rank lives on", ranks)
-        tap.ok(left == ["log.csv"] and read(folder, "log.csv").endswith(b"\n"), f"{what}: no file is left but the log, whose rows are whole", left)
+        return [(sorted(ranks) == [0, 1], f"{what}: there are two ranks, in training", ranks),
+                (status not in (0, None), f"{what}: the job ends within {END_SECONDS} s, and not with status 0", status),
+                (not any(alive(pid) for pid in ranks.values()), f"{what}: no rank lives on", ranks),
+                (left == ["log.csv"] and read(folder, "log.csv").endswith(b"\n"), f"{what}: no file is left but the log, whose rows are whole", left)]
 
 
 def check_ends(tap):
     kill = lambda rank: lambda job, ranks: os.kill(ranks[rank], signal.SIGKILL)
     offloaded = f"{MIXED} --bucket-params 3000 --host-link 50MB/s"  # most of a step is copies
-    check_end(tap, "rank 1 is killed as it offloads", kill(1), options=f"--dp 2 {offloaded}")
-    check_end(tap, "rank 0 is killed as it offloads", kill(0),
-              f"--pp 2 {offloaded} --offload-activations --schedule gpipe --batch-size 8")
-    check_end(tap, "rank 1 is killed", kill(1))
-    check_end(tap, "rank 0 is killed", kill(0))
-    check_end(tap, "mpirun gets SIGTERM", lambda job, ranks: job.send_signal(signal.SIGTERM))
-    check_end(tap, "mpirun gets SIGINT", lambda job, ranks: job.send_signal(signal.SIGINT))
+    jobs = [("rank 1 is killed as it offloads", kill(1), f"--dp 2 {offloaded}"),
+            ("rank 0 is killed as it offloads", kill(0), f"--pp 2 {offloaded} --offload-activations --schedule gpipe --batch-size 8"),
+            ("rank 1 is killed", kill(1)),
+            ("rank 0 is killed", kill(0)),
+            ("mpirun gets SIGTERM", lambda job, ranks: job.send_signal(signal.SIGTERM)),
+            ("mpirun gets SIGINT", lambda job, ranks: job.send_signal(signal.SIGINT))]
+    # Together, because most of the time of each is mpirun's waiting.
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        for job in [pool.submit(end_job, *job) for job in jobs]:
+            for found in job.result():
+                tap.ok(*found)
 
 
 def main():

@@ -43,12 +43,13 @@ CHANGED = [
     (r"plan llama3-70b --gpus 64", "plan llama3-8b --gpus 8", "a search of fewer plans"),
     (r"--steps \d{2,}", "--steps 4", "the same training, of fewer steps"),
     (r"(?<=train )gpt2-124m(?! --device cuda)", "small.json", "124 million parameters take a minute to train"),
-    (r"demo,gpt2-124m", "demo,small.json --quick", "124 million parameters take minutes to measure"),
+    (r"demo,gpt2-124m", "small.json --quick", "124 million parameters take minutes to measure"),
+    (r"--ranks 2 --quick (?=--out)", "--ranks 2 --quick --model small.json ", "a family of fewer kernels"),
     (r"--profile mine.json", "--profile here.json", "a reader's own is one that calibrate wrote"),
     (r"(?<=--model )demo,(?=my-model|small)", "", "one model is enough"),
     (r"my-model.json (?=.*--out)", "my-model.json --quick ", "more repetitions take minutes"),
     (r"(?=--precision fp32,mixed --offload)", "--model small.json ", "a family of fewer kernels"),
-    (r"(?<=ranvier calibrate )(?=--ranks|--quick)", "--seconds 3 ", "beside other tests kernels settle late"),
+    (r"(?<=ranvier calibrate )(?=--ranks|--quick)", "--seconds 1 ", "beside other tests kernels settle late"),
     (r"--quick (?!.*--micro-batch-size)", "--quick --micro-batch-size 4 ", "four sizes of micro-batches take four times as long"),
 ]
 SKIPPED = [

@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -1197,12 +1198,13 @@ def alive(pid):
         return False
 
 
-def end_job(what, end, options="--pp 2"):
+def end_job(training, what, end, options="--pp 2"):
     """What is to be looked at, of a job that is ended: (whether it holds, a sentence, what was found)."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as temporary:
-        job = start_long_job(folder, options, temporary)
-        ranks = ranks_of(job)
-        end(job, ranks)
+        with training:
+            job = start_long_job(folder, options, temporary)
+            ranks = ranks_of(job)
+            end(job, ranks)
         try:
             status = job.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -1227,9 +1229,10 @@ def check_ends(tap):
             ("rank 0 is killed", kill(0)),
             ("mpirun gets SIGTERM", lambda job, ranks: job.send_signal(signal.SIGTERM)),
             ("mpirun gets SIGINT", lambda job, ranks: job.send_signal(signal.SIGINT))]
-    # Together, because most of the time of each is mpirun's waiting.
+    # One trains at a time, but the next while mpirun still waits, which is most of the time of each.
+    training = threading.Lock()
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
-        for job in [pool.submit(end_job, *job) for job in jobs]:
+        for job in [pool.submit(end_job, training, *job) for job in jobs]:
             for found in job.result():
                 tap.ok(*found)
 

@@ -17,7 +17,7 @@ static const struct launch_row rows[] = {
 static const char *const nothing[] = {
         "--data", "--init", "--steps", "--lr", "--min-lr", "--warmup", "--weight-decay", "--beta1", "--beta2",
         "--epsilon", "--seed", "--validate-every", "--validation-fraction", "--validation-batches", "--log",
-        "--checkpoint", "--checkpoint-every", "--checkpoints-kept", "--resume", "--restarts", "--hosts", "--mpirun", "--kernels", "--tokens", "--threads", "--products", "--attention", "--cuda-graphs",
+        "--checkpoint", "--checkpoint-every", "--checkpoints-kept", "--resume", "--restarts", "--hosts", "--mpirun", "--hang-timeout", "--kernels", "--tokens", "--threads", "--products", "--attention", "--cuda-graphs",
         "--host-link", "--net-link", "--cpu-kernels", "--machine", "--profile", "--platform", "--batches",
         "--fits-only", "--ignore-memory", "--fold", "--launch", "--bind-to", "--map-by", "--rank-by",
         "--oversubscribe", "--hostfile", "--host", "--allow-run-as-root", "--mca", "SLURM_*", NULL};

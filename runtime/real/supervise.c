@@ -11,8 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Seconds in which hosts are to answer; and the most that is waited before a restart. */
-enum { ANSWER = 20, LONGEST_PAUSE = 60 };
+/* Seconds: in which hosts are to answer; the most that is waited before a restart; --hang-timeout's default.
+ */
+enum { ANSWER = 20, LONGEST_PAUSE = 60, HANG = 3600 };
 
 /* Exit statuses. */
 enum { FAILED = 1, USAGE = 2, STOPPED = 75 };
@@ -25,7 +26,8 @@ struct supervisor {
         char program[PATH_MAX];
         char *mpirun;   /* a copy of --mpirun, cut into words */
         int dp;         /* of the next start, or the last */
-        int64_t newest; /* the step of the newest checkpoint; -1: there is none */
+        int64_t newest; /* the step of the newest checkpoint; -1: there is none; */
+        int threads;    /* and how many a rank had that wrote it */
         bool again;     /* it is not the first start */
 };
 
@@ -111,17 +113,19 @@ static void try_hosts(struct supervisor *s)
 struct words {
         char **list; /* to be freed */
         int count;
-        char dp[16], batch[24]; /* values that stand in it, so that it is not to be copied */
+        char dp[16], batch[24], threads[16]; /* values that stand in it, so that it is not to be copied */
 };
 
 /* Makes those of a start with `dp` replicas that goes on from `resume` (NULL: from nothing). */
 static void make_words(const struct supervisor *s, const char *resume, int dp, struct words *made)
 {
-        static const char *const ours[] = {"restarts", "ranks",  "hosts", "hostfile",
-                                           "mpirun",   "resume", NULL},
-                                 *const init[] = {"init", NULL}, *const sizes[] = {"dp", "batch-size", NULL};
-        char **list = calloc((size_t)s->argc + 7, sizeof *list);
-        const char *added[6];
+        static const char *const ours[] = {"restarts", "ranks",  "hosts",        "hostfile",
+                                           "mpirun",   "resume", "hang-timeout", NULL},
+                                 *const init[] = {"init", NULL}, *const sizes[] = {"dp", "batch-size", NULL},
+                                 *const threads[] = {"threads", NULL};
+        enum { ADDED = 8 };
+        char **list = calloc((size_t)s->argc + ADDED + 1, sizeof *list);
+        const char *added[ADDED];
         int more = 0;
         if (!list)
                 abort();
@@ -140,6 +144,12 @@ static void make_words(const struct supervisor *s, const char *resume, int dp, s
                 added[more++] = made->dp;
                 added[more++] = "--batch-size";
                 added[more++] = made->batch;
+        }
+        if (resume && s->again && s->threads > 0) { /* another host may have more, and bits would change */
+                left = train_options_drop(left, list, threads);
+                snprintf(made->threads, sizeof made->threads, "%d", s->threads);
+                added[more++] = "--threads";
+                added[more++] = made->threads;
         }
         memmove(list + 1 + more, list + 1, (size_t)left * sizeof *list); /* with the NULL */
         memcpy(list + 1, added, (size_t)more * sizeof *list);
@@ -204,16 +214,22 @@ static bool choose_replicas(struct supervisor *s, char why[SAID_TEXT])
 
 /* ---- starting, and again ---- */
 
-/* The step of the newest checkpoint; -1: there is none. */
-static int64_t newest_step(const char *folder)
+/* Looks at the newest checkpoint. */
+static void find_newest(struct supervisor *s)
 {
         char name[FOLDER_CHECKPOINT];
-        struct newest newest = newest_begin(folder, NULL);
+        struct newest newest = newest_begin(s->settings.checkpoint, NULL);
         json_t *index = newest_next(&newest, name, NULL);
-        const int64_t step = index ? json_integer_value(json_object_get(index, "step")) : -1;
+        s->newest = index ? json_integer_value(json_object_get(index, "step")) : -1;
+        s->threads = (int)json_integer_value(json_object_get(index, "threads"));
         json_decref(index);
         free(newest.steps);
-        return step;
+}
+
+/* Seconds that ranks which do not hang may say nothing. */
+static double silence_allowed(const struct supervisor *s)
+{
+        return s->settings.start.hang_seconds > 0 ? s->settings.start.hang_seconds : HANG;
 }
 
 static int run_ranks(struct supervisor *s, struct watch_end *end, struct rv_error_info *err)
@@ -231,7 +247,7 @@ static int run_ranks(struct supervisor *s, struct watch_end *end, struct rv_erro
         made.words[made.count++] = s->program;
         for (int i = 1; i < words.count; i++)
                 made.words[made.count++] = words.list[i];
-        const int rc = watch_run(&s->watch, (char *const *)made.words, end, err);
+        const int rc = watch_run(&s->watch, (char *const *)made.words, silence_allowed(s), end, err);
         free(text);
         free(made.words);
         free(words.list);
@@ -244,7 +260,7 @@ static int final_status(const struct watch_end *end)
         const int status = WIFEXITED(end->status) ? WEXITSTATUS(end->status) : -1;
         if (status == 0 || end->said.crowded)
                 return status;
-        if (end->said.signal || end->said.aborted || end->said.lost)
+        if (end->silent || end->said.signal || end->said.aborted || end->said.lost)
                 return -1;
         /* Ranks that end by themselves with 1 have said why. mpirun itself does without a word of theirs. */
         if (end->said.code == FAILED || end->said.code == USAGE || end->said.code == STOPPED)
@@ -264,7 +280,11 @@ static int attempt(struct supervisor *s, char why[SAID_TEXT])
                 fprintf(stderr, "ranvier train: %s\n", err.sentence);
                 return FAILED;
         }
-        said_text(&end.said, end.status, why);
+        if (end.silent)
+                snprintf(why, SAID_TEXT, "the ranks said nothing for %g s, and were ended",
+                         silence_allowed(s));
+        else
+                said_text(&end.said, end.status, why);
         return final_status(&end);
 }
 
@@ -308,13 +328,13 @@ static int keep_training(struct supervisor *s)
 {
         const int restarts = s->settings.start.restarts;
         char why[SAID_TEXT], text[64];
-        s->newest = newest_step(s->settings.checkpoint);
+        find_newest(s);
         for (int failed = 0;;) {
                 const int status = attempt(s, why);
                 if (status >= 0)
                         return status;
                 const int64_t before = s->newest;
-                s->newest = newest_step(s->settings.checkpoint);
+                find_newest(s);
                 if (s->newest > before)
                         failed = 0;
                 if (s->watch.asked > 0)

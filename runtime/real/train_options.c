@@ -59,6 +59,11 @@ static int parse_hosts(void *at, const char *option, const char *text, struct rv
                                                  : hosts_parse(&s->start.hosts, option, text, err);
 }
 
+static int parse_hang_timeout(void *at, const char *option, const char *text, struct rv_error_info *err)
+{
+        return parse_seconds(option, text, &((struct train_settings *)at)->start.hang_seconds, err);
+}
+
 #define AT(member)          .offset = offsetof(struct train_settings, member)
 #define FROM(first, last)   .min = (first), .max = (last)
 #define WITHIN(first, last) .low = (first), .high = (last)
@@ -143,6 +148,9 @@ static const struct setting option_rows[] = {
          .help = "The same from a file of lines such as 'a slots=4'"},
         {SETTING_TEXT, "mpirun", .argument = "COMMAND", AT(start.mpirun),
          .help = "What starts the ranks, words with blanks between them, such as 'mpirun --bind-to core' (default: mpirun)"},
+        {SETTING_OWN, "hang-timeout", .argument = "TIME", .parse = parse_hang_timeout,
+         .help = "Ranks that have said nothing for so long, such as 10min, hang: they are ended, and started again. They say something at least "
+                 "every 5s, and behind every step that takes longer (default: 1h)"},
         {SETTING_HEADING, .help = "For experiments:"},
         {SETTING_CLEAR, "cuda-graphs", .argument = "WHEN", AT(no_graphs),
          .help = "on, the default: with --device cuda, the kernels of a forward or backward pass are launched "
@@ -174,8 +182,10 @@ static error_t parser(int key, char *text, struct argp_state *state)
         return settings_take(option_rows, s, key, text, command_line_error(state));
 }
 
-static struct argp_child children[2]; /* The variable by which another program says that it has started this
-                                         process as a rank; NULL: none. */
+/* The first: the plan's flags, which train_options_parse sets. */
+static struct argp_child children[2];
+
+/* The variable by which another program says that it has started this process as a rank; NULL: none. */
 static const char *launcher_of_rank(void)
 {
         static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
@@ -185,7 +195,6 @@ static const char *launcher_of_rank(void)
         return NULL;
 }
 
-/* the first: the plan's flags, which train_options_parse sets */
 static struct argp_option train_options[SETTINGS + 1];
 static const struct argp argp = {
         .options = train_options,
@@ -329,10 +338,11 @@ static int check_keeping(const struct train_settings *s, struct rv_error_info *e
 static int check_start(const struct train_settings *s, struct rv_error_info *err)
 {
         const struct start_settings *start = &s->start;
-        const char *without = start->ranks         ? "ranks"
-                              : start->hosts.count ? start->hosts_option
-                              : start->mpirun      ? "mpirun"
-                                                   : NULL;
+        const char *without = start->ranks              ? "ranks"
+                              : start->hosts.count      ? start->hosts_option
+                              : start->mpirun           ? "mpirun"
+                              : start->hang_seconds > 0 ? "hang-timeout"
+                                                        : NULL;
         if (start->restarts < 0)
                 return without ? rv_fail(err, RV_EINPUT,
                                          "--%s is for a training that starts mpirun itself: --restarts K is "

@@ -23,6 +23,7 @@ struct start_settings {
         struct hosts hosts; /* none: mpirun's choice; the settings' own */
         const char *hosts_option; /* that named them */
         const char *mpirun;       /* words with blanks between; NULL: "mpirun" */
+        double hang_seconds;      /* without a word from the ranks, after which they hang; 0: not given */
 };
 
 /* The options of `ranvier train`, as train_options_parse completes them. */

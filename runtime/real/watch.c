@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,9 @@
 #include <unistd.h>
 
 enum { NOT_STARTED = 127 };
+
+/* Seconds that mpirun has to end ranks that hang; and the most that is waited for anything at one time. */
+enum { GRACE = 15, LONGEST_WAIT = 100000 };
 
 /* The list of our children; NULL: the kernel has none. */
 static FILE *open_children(void)
@@ -166,7 +170,18 @@ static void end_orphans(const struct watch *w)
         }
 }
 
-int watch_run(struct watch *w, char *const *words, struct watch_end *end, struct rv_error_info *err)
+/* Waits for what is polled, until a moment. */
+static int wait_until(struct pollfd *polled, nfds_t count, double until)
+{
+        const double left = until - now_seconds();
+        return poll(polled, count,
+                    left <= 0             ? 0
+                    : left < LONGEST_WAIT ? (int)(1000 * left) + 1
+                                          : 1000 * LONGEST_WAIT);
+}
+
+int watch_run(struct watch *w, char *const *words, double silence, struct watch_end *end,
+              struct rv_error_info *err)
 {
         struct job job = {w, words, false};
         struct child child;
@@ -176,8 +191,15 @@ int watch_run(struct watch *w, char *const *words, struct watch_end *end, struct
                 return rc;
         struct pollfd polled[] = {{child.from, POLLIN, 0}, {w->descriptor, POLLIN, 0}};
         fcntl(child.from, F_SETFL, O_NONBLOCK);
+        double until = now_seconds() + silence;
         for (bool ended = false; !ended;) {
-                poll(polled, 2, -1);
+                const bool nothing = wait_until(polled, 2, until) == 0;
+                if (nothing && now_seconds() > until) {
+                        kill(child.pid, end->silent ? SIGKILL : SIGTERM);
+                        end->silent = true;
+                        until = now_seconds() + GRACE;
+                } else if (polled[0].revents && !end->silent)
+                        until = now_seconds() + silence;
                 if (polled[0].revents && !take_text(child.from, &end->said))
                         polled[0].fd = -1;
                 const int before = w->asked;
@@ -213,8 +235,7 @@ bool watch_try(struct watch *w, char *const *words, double seconds)
                 return false;
         close(child.from);
         for (bool ended = false, stopped = false; !ended;) {
-                const double left = until - now_seconds();
-                poll(&polled, 1, stopped ? -1 : left > 0 ? (int)(1000 * left) + 1 : 0);
+                wait_until(&polled, 1, stopped ? HUGE_VAL : until);
                 if (polled.revents && take_signals(w))
                         ended = waitpid(child.pid, &status, WNOHANG) == child.pid;
                 if (!ended && !stopped && (w->asked > before || now_seconds() > until)) {
@@ -231,8 +252,8 @@ void watch_pause(struct watch *w, double seconds)
 {
         struct pollfd polled = {w->descriptor, POLLIN, 0};
         const double until = now_seconds() + seconds;
-        for (double left = seconds; left > 0 && w->asked == 0; left = until - now_seconds()) {
-                poll(&polled, 1, (int)(1000 * left) + 1);
+        while (w->asked == 0 && now_seconds() < until) {
+                wait_until(&polled, 1, until);
                 take_signals(w);
         }
 }

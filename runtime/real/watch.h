@@ -24,14 +24,17 @@ void watch_close(struct watch *);
 
 /* How mpirun ended. */
 struct watch_end {
-        int status; /* as waitpid has it */
+        int status;  /* as waitpid has it */
+        bool silent; /* it was ended because it said nothing for too long */
         struct said said;
 };
 
 /* Runs a command, whose words end with NULL, with our standard input and output, and waits for its end. The
  * first signal that asks becomes SIGUSR1, which mpirun hands on to its ranks, who keep a checkpoint; the
- * others SIGTERM. Returns 0, or RV_ESYSTEM with a sentence if it could not be started. */
-int watch_run(struct watch *, char *const *words, struct watch_end *end, struct rv_error_info *err);
+ * others SIGTERM. If nothing comes on its standard error for `silence` seconds, it is ended: by SIGTERM, and
+ * a while later by SIGKILL. Returns 0, or RV_ESYSTEM with a sentence if it could not be started. */
+int watch_run(struct watch *, char *const *words, double silence, struct watch_end *end,
+              struct rv_error_info *err);
 
 /* Runs one without input and output, for so many seconds at most, and not on after a signal. Returns whether
  * it ended with status 0. */

@@ -190,6 +190,20 @@ def check_death(tap, bench):
             running.stderr.close()
 
 
+def check_hang(tap, bench):
+    """A rank that is stopped for good: the others wait for it, and nobody says anything."""
+    bench.clear("kept", "kept.csv")
+    running = start(bench, PIPELINE, "--steps", 60, "--warmup", 3, "--validate-every", 1, *keep(bench, 5), "--restarts", 20, "--hang-timeout", "5s", "--mpirun", MPIRUN)
+    begun = resume.wait_for(lambda: bench.steps("kept"))
+    there = ranks_of(running)
+    os.kill(there[-1], signal.SIGSTOP)
+    _, err = running.communicate(timeout=240)
+    tap.ok(begun and running.returncode == 0 and "the ranks said nothing for 5 s, and were ended: starts again from step" in err and logged(bench) == 60
+           and not set(there) & set(ranks_of(running)), "a rank that hangs is noticed: all are ended, and others go on", f"{running.returncode} {err}")
+    status, err = run(bench, ("tiny", ()), "--hang-timeout", "5s")
+    tap.ok(status == 2 and "--hang-timeout is for a training that starts mpirun itself" in err, "who hangs is for the supervisor", err)
+
+
 def fake(bench, **files):
     """A script in the place of mpirun, and what it is to do."""
     bench.clear("fake", "kept", "kept.csv")
@@ -203,11 +217,28 @@ def fake(bench, **files):
 
 def starts(bench):
     """Hosts, number of ranks, --dp and whether it resumed, of each start."""
-    found = []
+    return [(w[w.index("--host") + 1], w[w.index("-n") + 1], w[w.index("--dp") + 1] if "--dp" in w else None, "--resume" in w) for w in started(bench)]
+
+
+def started(bench):
+    """The words of each start."""
     with open(bench.path("fake", "asked")) as file:
-        for words in (line.split() for line in file if "ranvier-train" in line):
-            found.append((words[words.index("--host") + 1], words[words.index("-n") + 1], words[words.index("--dp") + 1] if "--dp" in words else None, "--resume" in words))
-    return found
+        return [line.split() for line in file if "ranvier-train" in line]
+
+
+def check_threads(tap, bench):
+    """Bits need as many threads, whatever the next hosts have."""
+    plan = [os.path.join(ranvier.BIN, "ranvier"), *map(str, ["train", "tiny", "--data", bench.path("text.txt"), "--micro-batch-size", 1, "--batch-size", 4, "--seq-len", 32,
+            "--steps", 200000, *keep(bench, 5), "--restarts", 2, "--hosts", "a", *fake(bench)])]
+    running = subprocess.Popen(plan, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(OMP_NUM_THREADS="3"), start_new_session=True)
+    begun = resume.wait_for(lambda: bench.steps("kept"))
+    for rank in ranks_of(running)[-1:]:
+        os.kill(rank, signal.SIGKILL)
+    again = resume.wait_for(lambda: len(started(bench)) > 1)
+    os.kill(running.pid, signal.SIGTERM)
+    _, err = running.communicate(timeout=120)
+    words = started(bench)
+    tap.ok(begun and again and "--threads" not in words[0] and words[1][words[1].index("--threads") + 1] == "3", "a restart has the threads of the first start", f"{words} {err}")
 
 
 def check_hosts(tap, bench):
@@ -287,7 +318,9 @@ def main():
         check_final(tap, bench)
         check_signals(tap, bench)
         check_death(tap, bench)
+        check_hang(tap, bench)
         check_hosts(tap, bench)
+        check_threads(tap, bench)
         check_mpirun(tap, bench)
         check_others(tap, bench)
     tap.end()

@@ -696,7 +696,6 @@ static void no_interleaving_of_shards_experts_or_sequences_deadlocks(void **stat
         states += explore_parts_with_collectives(plan);
         plan.tp = 1;
         plan.dp = plan.cp = 2;
-        plan.pp = getenv("RANVIER_EXHAUSTIVE") ? 2 : 1;
         states += explore_parts_with_collectives(plan);
         plan.tp = 2;
         plan.dp = plan.cp = 1;

@@ -140,8 +140,8 @@ static int find_program(const char *program, char *path, size_t path_size)
 static int run(const char *path, char **arguments)
 {
         fflush(NULL);
-        /* Kernels have threads of their own. OpenBLAS would start as many when it is loaded, which look for work
-         * for a while, of every rank at the same time. */
+        /* Kernels have threads of their own. OpenBLAS would start as many when it is loaded, which look for
+         * work for a while, of every rank at the same time. */
         setenv("OPENBLAS_NUM_THREADS", "1", 1);
         execvp(path, arguments);
         fprintf(stderr, "ranvier: %s cannot be started: %s\n", path, strerror(errno));

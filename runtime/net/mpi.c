@@ -511,8 +511,8 @@ void net_mpi_library(char text[NET_LIBRARY])
 struct net *net_mpi_open(int *argc, char ***argv, struct rv_error_info *err)
 {
         int provided;
-        /* One rank that nobody started: Open MPI would start a daemon beside it, of which we have no need, and
-         * which takes longer than all else that is done here. */
+        /* One rank that nobody started: Open MPI would start a daemon beside it, of which we have no need,
+         * and which takes longer than all else that is done here. */
         setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
         MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided);
         struct net_mpi *mpi = calloc(1, sizeof *mpi);

@@ -753,7 +753,8 @@ static int go_on(struct run *run, struct rv_error_info *err)
         return rc;
 }
 
-/* Once is a wish; who sends it again wants the process to end at once. */
+/* Once is a wish; who sends SIGTERM again wants the process to end at once. SIGUSR1 stays a wish: train
+ * --restarts repeats it. */
 static void ask_to_stop(int number)
 {
         (void)number;
@@ -762,12 +763,14 @@ static void ask_to_stop(int number)
 
 static int open_keeper(struct run *run, struct rv_error_info *err)
 {
-        static const int stops[] = {SIGTERM, SIGUSR1};
-        struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
+        const struct sigaction once = {.sa_handler = ask_to_stop,
+                                       .sa_flags = (int)(SA_RESETHAND | SA_RESTART)},
+                               often = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
         const int rc = keeper_open(&run->keeper, &run->trainer, err);
-        sigemptyset(&action.sa_mask);
-        for (size_t i = 0; rc == 0 && i < sizeof stops / sizeof *stops; i++)
-                sigaction(stops[i], &action, NULL);
+        if (rc == 0) {
+                sigaction(SIGTERM, &once, NULL);
+                sigaction(SIGUSR1, &often, NULL);
+        }
         run->trainer.train.driver.stops = &asked_to_stop;
         return rc;
 }

@@ -16,8 +16,9 @@
 
 enum { NOT_STARTED = 127 };
 
-/* Seconds that mpirun has to end ranks that hang; and the most that is waited for anything at one time. */
-enum { GRACE = 15, LONGEST_WAIT = 100000 };
+/* Seconds that mpirun has to end ranks that hang; after which a wish to stop is said again; and the most that
+ * is waited for anything at one time. */
+enum { GRACE = 15, REPEAT = 1, LONGEST_WAIT = 100000 };
 
 /* The list of our children; NULL: the kernel has none. */
 static FILE *open_children(void)
@@ -120,16 +121,19 @@ static bool take_signals(struct watch *w)
         return child;
 }
 
-/* Hands signals on to mpirun that came since there were `before`. */
-static void hand_on(const struct watch *w, int before, pid_t pid)
+/* Hands signals on to mpirun that came since there were `before`. A wish is said again every while, since
+ * mpirun hands it to nobody as long as it has started no rank. `repeat` is when. */
+static void hand_on(const struct watch *w, int before, pid_t pid, double *repeat)
 {
-        if (before == 0 && w->asked > 0) {
+        if (before == 0 && w->asked > 0)
                 fprintf(stderr, "ranvier train: was asked to stop: a checkpoint is kept first; a second time "
                                 "ends it at once\n");
-                kill(pid, SIGUSR1);
-        }
         if (w->asked > 1 && w->asked > before)
                 kill(pid, SIGTERM);
+        if (w->asked == 1 && (before == 0 || now_seconds() > *repeat)) {
+                kill(pid, SIGUSR1);
+                *repeat = now_seconds() + REPEAT;
+        }
 }
 
 /* What has come of what it says; false: there is no more. */
@@ -191,9 +195,10 @@ int watch_run(struct watch *w, char *const *words, double silence, struct watch_
                 return rc;
         struct pollfd polled[] = {{child.from, POLLIN, 0}, {w->descriptor, POLLIN, 0}};
         fcntl(child.from, F_SETFL, O_NONBLOCK);
-        double until = now_seconds() + silence;
+        double until = now_seconds() + silence, repeat = HUGE_VAL;
         for (bool ended = false; !ended;) {
-                const bool nothing = wait_until(polled, 2, until) == 0;
+                const double next = w->asked == 1 ? fmin(until, repeat) : until;
+                const bool nothing = wait_until(polled, 2, next) == 0;
                 if (nothing && now_seconds() > until) {
                         kill(child.pid, end->silent ? SIGKILL : SIGTERM);
                         end->silent = true;
@@ -206,7 +211,7 @@ int watch_run(struct watch *w, char *const *words, double silence, struct watch_
                 if (polled[1].revents && take_signals(w))
                         ended = waitpid(child.pid, &end->status, WNOHANG) == child.pid;
                 if (!ended)
-                        hand_on(w, before, child.pid);
+                        hand_on(w, before, child.pid, &repeat);
         }
         end_orphans(w);
         take_text(child.from, &end->said);

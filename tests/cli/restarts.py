@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.dirname(__file__))
 import ranvier
@@ -76,6 +77,10 @@ def start(bench, plan, *more):
 def ranks_of(running):
     """Not the supervisor, which is of the same program."""
     return [pid for pid in resume.ranks_of(running.pid) if pid != running.pid]
+
+
+def children_of(running):
+    return subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True).stdout.split()
 
 
 def logged(bench):
@@ -168,6 +173,19 @@ def check_signals(tap, bench):
     tap.ok(status == 0 and logged(bench) == resume.STEPS, "where there is nothing yet, the same command begins", f"{status} {err}")
 
 
+def check_early_signals(tap, bench):
+    """Before mpirun has started ranks, and while these begin."""
+    for seconds in (0, 0.03, 0.06, 0.1, 0.15, 0.2):
+        bench.clear("kept", "kept.csv")
+        running = start(bench, PIPELINE, *LONG, *keep(bench, "1h"), "--restarts", 3, "--mpirun", MPIRUN)
+        begun = resume.wait_for(lambda: children_of(running))
+        time.sleep(seconds)
+        os.kill(running.pid, signal.SIGTERM)
+        _, err = running.communicate(timeout=120)
+        tap.ok(begun and running.returncode == 75 and ("as asked" in err or "stopped behind step" in err) and "-----" not in err,
+               f"SIGTERM {seconds} s after mpirun is there ends the training", f"{running.returncode} {err}")
+
+
 def check_death(tap, bench):
     """No ranks train on when nobody looks after them."""
     for who, number in (("the supervisor", 0), ("mpirun", 1)):
@@ -175,7 +193,7 @@ def check_death(tap, bench):
         running = start(bench, PIPELINE, *LONG, *keep(bench, 20), "--restarts", 1, "--mpirun", MPIRUN)
         begun = resume.wait_for(lambda: bench.steps("kept"))
         there = ranks_of(running)
-        mpirun = int(subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True).stdout.split()[0])
+        mpirun = int(children_of(running)[0])
         os.kill(mpirun if number else running.pid, signal.SIGKILL)
         gone = resume.wait_for(lambda: not set(there) & set(ranks_of(running)), 20)
         if number:
@@ -317,6 +335,7 @@ def main():
         check_exhausted(tap, bench)
         check_final(tap, bench)
         check_signals(tap, bench)
+        check_early_signals(tap, bench)
         check_death(tap, bench)
         check_hang(tap, bench)
         check_hosts(tap, bench)

@@ -176,14 +176,15 @@ def check_bits(tap, folder):
 
 def check_reduced_in_fp32(tap, folder):
     """All replicas and micro-batches have one sequence, the only one that there is. So every gradient is the same, a sum of N in fp32 is N times
-    one of them exactly (N: a power of two), and the training is that of one rank with one sequence a batch, bit for bit; sums in bf16 are rounded."""
+    one of them exactly (N: a power of two), and the training is that of one rank with one sequence a batch, bit for bit; sums in bf16 are rounded. Each rank has one thread, as products by OpenBLAS may have
+    other bits with more, on processors with AVX2 alone."""
     alone, log, path = (os.path.join(folder, name) for name in ("alone.txt", "alone.csv", "alone.safetensors"))
     open(alone, "w").write("".join(chr(97 + (i * i * 7 + i // 3) % 26) for i in range(33)))
 
     def run(model, dp, batch, *more):
         pp = more[more.index("--pp") + 1] if "--pp" in more else 1
         status, _, err = ranvier.run(["train", model, "--data", alone, "--dp", dp, "--batch-size", batch, "--micro-batch-size", 1, "--seq-len", 32, "--steps", 6, "--lr", 3e-3,
-                                      "--validation-fraction", 0, "--precision", "bf16", "--log", log, "--checkpoint", path, *more], dp * pp)
+                                      "--threads", 1, "--validation-fraction", 0, "--precision", "bf16", "--log", log, "--checkpoint", path, *more], dp * pp)
         return (ranvier.losses(log), read(path)) if status == 0 else (None, err)
 
     fp32, narrow = ["--reduce-dtype", "fp32"], ["--reduce-dtype", "16-bit"]

@@ -40,6 +40,9 @@ static inline void check_quickly(const void *pointer, size_t bytes, bool write)
         check_access(pointer, bytes, write);
 }
 
+/* Whether these bytes are static shared memory, of any kernel: they may be read and written from here on. */
+bool reach_static(const void *pointer, size_t bytes);
+
 /* Memory of one allocation, of the device or cudaHostAlloc's. */
 bool is_allocated(const void *pointer, size_t bytes);
 

@@ -31,6 +31,8 @@ enum { STACK_BYTES = 256 << 10, WARP_LANES = 32, MAX_THREADS = 1024 };
 /* Of a page, stacks of a warp begin at places of their own: at the same one they would share a few lines of
  * cache. */
 enum { STACK_STEP = 1088 };
+/* Static shared memory is poisoned in steps of so many bytes. */
+enum { POISON_STEP = 4096 };
 
 enum state { UNSTARTED, READY, AT_BARRIER, AT_WARP, DONE };
 
@@ -58,7 +60,6 @@ struct thread {
 struct fiber {
         unsigned char *stack; /* its lowest byte that may be written */
         context::fcontext_t context;
-        void *fake_stack; /* AddressSanitizer's */
 };
 
 /* Of the kernel that runs. */
@@ -68,18 +69,22 @@ static struct {
         std::vector<fiber *> idle;
         std::deque<thread *> ready;
         thread *running;
-        fiber *on;
+        fiber *on; /* NULL: the scheduler */
         int thread_count, unstarted, done, at_barrier;
+        unsigned at_warp[MAX_THREADS / WARP_LANES]; /* lanes that are AT_WARP */
         std::unique_ptr<order> starts;
         bool last_first; /* of the threads that are ready, the last to become so runs next */
         bool start_first;
         random_numbers random;
         context::fcontext_t scheduler;
-        unsigned char *shared; /* page-aligned, a guard page after SHARED_BYTES_OPTIN */
+        context::fcontext_t *left; /* where that of who jumped last belongs */
+        fiber *before;             /* who that was; NULL: the scheduler */
+        unsigned char *shared;     /* page-aligned, a guard page after SHARED_BYTES_OPTIN */
         unsigned char *dynamic;
         unsigned char *static_shared;
         size_t static_shared_bytes;
-        const unsigned char *module; /* the plugin's own code and constants */
+        size_t poisoned_from, poisoned_to; /* of the static shared memory, in this block */
+        const unsigned char *module;       /* the plugin's own code and constants */
         size_t module_bytes;
         unsigned char *stacks;
         size_t stacks_bytes;
@@ -116,25 +121,63 @@ static void switched(void *fake_stack, const void **from, size_t *bytes)
 #endif
 }
 
-static void resume(fiber *to)
+/* Where a fiber or the scheduler begins, or goes on, after a jump. */
+static void arrived(void *fake_stack, context::fcontext_t from)
 {
-        void *fake_stack = nullptr;
-        now.on = to;
-        switching_to(&fake_stack, to->stack, STACK_BYTES);
-        kernel_runs = true;
-        const context::transfer_t back = context::jump_fcontext(to->context, nullptr);
-        kernel_runs = false;
-        switched(fake_stack, nullptr, nullptr);
-        to->context = back.fctx;
+        *now.left = from;
+        if (now.before)
+                switched(fake_stack, nullptr, nullptr);
+        else
+                switched(fake_stack, &now.scheduler_stack, &now.scheduler_stack_bytes);
 }
 
-/* Back to the scheduler; returns when it resumes this fiber. */
-static void yield(void)
+/* Goes on with a fiber, or the scheduler (NULL); returns when somebody goes on with this one. */
+static void go_on_with(fiber *to)
 {
         fiber *mine = now.on;
-        switching_to(&mine->fake_stack, now.scheduler_stack, now.scheduler_stack_bytes);
-        now.scheduler = context::jump_fcontext(now.scheduler, nullptr).fctx;
-        switched(mine->fake_stack, &now.scheduler_stack, &now.scheduler_stack_bytes);
+        void *fake_stack = nullptr;
+        const context::fcontext_t where = to ? to->context : now.scheduler;
+        now.before = mine;
+        now.left = mine ? &mine->context : &now.scheduler;
+        now.on = to;
+        kernel_runs = to != nullptr;
+        if (to)
+                switching_to(&fake_stack, to->stack, STACK_BYTES);
+        else
+                switching_to(&fake_stack, now.scheduler_stack, now.scheduler_stack_bytes);
+        const context::fcontext_t from = context::jump_fcontext(where, nullptr).fctx;
+        arrived(fake_stack, from);
+}
+
+static thread *next_ready(void)
+{
+        if (now.ready.empty())
+                return nullptr;
+        thread *t = now.last_first ? now.ready.back() : now.ready.front();
+        if (now.last_first)
+                now.ready.pop_back();
+        else
+                now.ready.pop_front();
+        return t;
+}
+
+static fiber *idle_fiber(void);
+
+/* The one that goes on next; NULL: the kernel failed, or nobody can. */
+static fiber *next_fiber(void)
+{
+        if (failure)
+                return nullptr;
+        const thread *t = now.start_first && now.unstarted ? nullptr : next_ready();
+        return t ? t->on : now.unstarted ? idle_fiber() : nullptr;
+}
+
+/* Lets others go on, at once, without the scheduler; returns when somebody goes on with this fiber. */
+static void yield(void)
+{
+        fiber *to = next_fiber();
+        if (to != now.on)
+                go_on_with(to);
 }
 
 static thread *next_unstarted(void)
@@ -183,8 +226,7 @@ static void run_threads(void)
 
 static void fiber_main(context::transfer_t from)
 {
-        switched(nullptr, &now.scheduler_stack, &now.scheduler_stack_bytes);
-        now.scheduler = from.fctx;
+        arrived(nullptr, from.fctx);
         for (;;) {
                 fiber *mine = now.on;
                 run_threads();
@@ -248,6 +290,7 @@ static fiber *idle_fiber(void)
 static void make_ready(thread *t)
 {
         t->state = READY;
+        now.at_warp[t->linear / WARP_LANES] &= ~(1U << t->linear % WARP_LANES);
         now.ready.push_back(t);
 }
 
@@ -306,12 +349,17 @@ void warp(const char *name, exchange_fn *exchange, unsigned mask, void *operand)
         mine->mask = mask;
         mine->operand = operand;
         mine->state = AT_WARP;
-        void *operands[WARP_LANES] = {};
+        now.at_warp[first / WARP_LANES] |= 1U << lane;
+        if (mask & ~now.at_warp[first / WARP_LANES]) {
+                wait(AT_WARP);
+                return;
+        }
+        void *operands[WARP_LANES]; /* of the lanes in the mask */
         for (int i = 0; i < WARP_LANES; i++) {
                 if (!(mask >> i & 1))
                         continue;
-                thread *t = first + i < now.thread_count ? &now.threads[first + i] : nullptr;
-                if (!t || t->state != AT_WARP || t->exchange != exchange || t->mask != mask) {
+                const thread *t = &now.threads[first + i];
+                if (t->exchange != exchange || t->mask != mask) {
                         wait(AT_WARP);
                         return;
                 }
@@ -388,14 +436,59 @@ static void prepare_shared(void)
         now.shared += bytes; /* allocations end at the guard page */
 }
 
-static void poison_shared(void)
+static bool within(const unsigned char *p, size_t bytes, const void *start, size_t length)
+{
+        const unsigned char *s = (const unsigned char *)start;
+        return p >= s && p + bytes <= s + length;
+}
+
+/* All kernels' static shared memory is some megabytes, and a block uses little of it: only that much is
+ * poisoned, at the first access, where accesses are checked. */
+#if defined(__SANITIZE_ADDRESS__)
+static void poison_static(void)
 {
         memset(now.static_shared, 0xff, now.static_shared_bytes);
+        ranges[STATIC_SHARED] = {now.static_shared, now.static_shared_bytes};
+}
+#else
+static void poison_static(void)
+{
+        now.poisoned_from = now.poisoned_to = 0;
+        ranges[STATIC_SHARED] = {now.static_shared, 0};
+}
+#endif
+
+bool reach_static(const void *pointer, size_t bytes)
+{
+        const unsigned char *p = (const unsigned char *)pointer;
+        if (within(p, bytes, ranges[STATIC_SHARED].start, ranges[STATIC_SHARED].bytes))
+                return true;
+        if (!within(p, bytes, now.static_shared, now.static_shared_bytes))
+                return false;
+        const size_t at = (size_t)(p - now.static_shared), from = at / POISON_STEP * POISON_STEP,
+                     end = (at + bytes + POISON_STEP - 1) / POISON_STEP * POISON_STEP,
+                     to = end < now.static_shared_bytes ? end : now.static_shared_bytes;
+        if (now.poisoned_to == 0)
+                now.poisoned_from = now.poisoned_to = from;
+        if (from < now.poisoned_from) {
+                memset(now.static_shared + from, 0xff, now.poisoned_from - from);
+                now.poisoned_from = from;
+        }
+        if (to > now.poisoned_to) {
+                memset(now.static_shared + now.poisoned_to, 0xff, to - now.poisoned_to);
+                now.poisoned_to = to;
+        }
+        ranges[STATIC_SHARED] = {now.static_shared + now.poisoned_from, now.poisoned_to - now.poisoned_from};
+        return true;
+}
+
+static void poison_shared(void)
+{
+        poison_static();
         const size_t padded = (now.of->shared_bytes + 15) / 16 * 16;
         now.dynamic = now.shared - padded;
         memset(now.dynamic - 16, 0xff, padded + 16);
         ranges[DYNAMIC_SHARED] = {now.dynamic, now.of->shared_bytes};
-        ranges[STATIC_SHARED] = {now.static_shared, now.static_shared_bytes};
         ranges[MODULE] = {now.module, now.module_bytes};
         ranges[ARGUMENTS] = {(const unsigned char *)now.of->arguments.get(), now.of->arguments_bytes};
 }
@@ -419,17 +512,10 @@ unsigned char *dynamic_shared(void)
         return now.dynamic;
 }
 
-static bool within(const unsigned char *p, size_t bytes, const void *start, size_t length)
-{
-        const unsigned char *s = (const unsigned char *)start;
-        return p >= s && p + bytes <= s + length;
-}
-
 bool is_shared(const void *pointer, size_t bytes)
 {
         const unsigned char *p = (const unsigned char *)pointer;
-        return within(p, bytes, now.dynamic, now.of->shared_bytes) ||
-               within(p, bytes, now.static_shared, now.static_shared_bytes);
+        return within(p, bytes, now.dynamic, now.of->shared_bytes) || reach_static(p, bytes);
 }
 
 /* ---- failing ---- */
@@ -503,18 +589,6 @@ static void report_stuck(void)
 
 /* ---- running ---- */
 
-static thread *next_ready(void)
-{
-        if (now.ready.empty())
-                return nullptr;
-        thread *t = now.last_first ? now.ready.back() : now.ready.front();
-        if (now.last_first)
-                now.ready.pop_back();
-        else
-                now.ready.pop_front();
-        return t;
-}
-
 static void run_block(const uint3_index &block)
 {
         for (int i = 0; i < now.thread_count; i++) {
@@ -527,16 +601,15 @@ static void run_block(const uint3_index &block)
         poison_shared();
         now.unstarted = now.thread_count;
         now.done = now.at_barrier = 0;
+        memset(now.at_warp, 0, sizeof now.at_warp);
         now.ready.clear();
         now.starts = std::make_unique<order>((uint64_t)now.thread_count, now.random);
         now.last_first = now.random.below(2);
         now.start_first = now.random.below(2);
         while (!failure && now.done < now.thread_count) {
-                thread *t = now.start_first && now.unstarted ? nullptr : next_ready();
-                if (t)
-                        resume(t->on);
-                else if (now.unstarted)
-                        resume(idle_fiber());
+                fiber *to = next_fiber();
+                if (to)
+                        go_on_with(to);
                 else
                         report_stuck();
                 now.running = nullptr;

@@ -171,7 +171,7 @@ static cudaError_t release(void *pointer, bool device)
 void check_access(const void *pointer, size_t bytes, bool write)
 {
         static int oldest;
-        if (!kernel_runs)
+        if (!kernel_runs || reach_static(pointer, bytes))
                 return;
         const auto *found = block_with(pointer, bytes);
         if (!found)

@@ -8,7 +8,8 @@ emulated_includes := -Itests/emulated -I.
 emulated_checks := $(if $(SAN),-DEMULATED_SAN,-fsanitize=kernel-address$(comma)alignment -fno-sanitize-recover=alignment \
                    --param asan-instrumentation-with-call-threshold=0 --param asan-stack=0 --param asan-globals=0)
 # Optimised no further, kernels with their checks run a tenth slower and are compiled in half the time.
-EMULATED_CXXFLAGS = -std=c++17 $(emulated_includes) $(if $(SAN),$(OPT),-O1 -g) -fPIC -fno-math-errno -fno-strict-aliasing -pthread -MMD -MP
+emulated_kernel_opt = $(if $(SAN),$(OPT),-O1 -g)
+EMULATED_CXXFLAGS = -std=c++17 $(emulated_includes) -fPIC -fno-math-errno -fno-strict-aliasing -pthread -MMD -MP
 emulated_cuda := $(patsubst %,$(EMULATED)/%.o,$(wildcard runtime/device/cuda/*.cu))
 emulated_host := $(patsubst %.c,$(EMULATED)/%.o,$(wildcard runtime/device/cuda/*.c))
 emulated_attention := $(EMULATED)/tests/emulated/attention.o
@@ -16,10 +17,10 @@ emulated_itself := $(filter-out $(emulated_attention),$(patsubst %.cpp,$(EMULATE
 
 $(EMULATED)/%.cu.o: %.cu
 	@mkdir -p $(@D)
-	$(call say,c++,$<) $(CXX) $(EMULATED_CXXFLAGS) $(emulated_checks) -Wall -Werror -Wno-unknown-pragmas -x c++ -c -o $@ $<
+	$(call say,c++,$<) $(CXX) $(emulated_kernel_opt) $(EMULATED_CXXFLAGS) $(emulated_checks) -Wall -Werror -Wno-unknown-pragmas -x c++ -c -o $@ $<
 $(EMULATED)/%.o: %.cpp
 	@mkdir -p $(@D)
-	$(call say,c++,$<) $(CXX) $(EMULATED_CXXFLAGS) -Wall -Wextra -Werror -c -o $@ $<
+	$(call say,c++,$<) $(CXX) $(OPT) $(EMULATED_CXXFLAGS) -Wall -Wextra -Werror -c -o $@ $<
 $(EMULATED)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,cc,$<) $(CC) -Itests/emulated $(ALL_CFLAGS) -fPIC -c -o $@ $<

@@ -1,6 +1,7 @@
 /* The SimGrid XML of a platform. A node is a zone with full routing among its few GPUs; the nodes hang under
  * a core zone with a switch, so that the file and the routes SimGrid keeps grow with the nodes and not with
- * their square. In a zone, SimGrid wants links before routes. */
+ * their square. The links of all nodes are in a zone before theirs: SimGrid looks for the link of a name in
+ * one zone after the other. */
 #include "sim/platform/fabric.h"
 
 /* What the fabric carries: it never limits, the rails do. SimGrid forbids routes without a link. */
@@ -343,21 +344,24 @@ static void write_copy_routes(const struct node *node, FILE *stream)
         }
 }
 
-static void write_node(const struct node *node, FILE *stream)
+static void write_links(const struct node *node, FILE *stream)
 {
-        bool network = has_network(node->platform), copies = has_copies(node->platform);
-        fprintf(stream, "  <zone id=\"node-%d\" routing=\"Full\">\n", node->index);
-        write_hosts(node, stream);
-        if (network)
+        if (has_network(node->platform))
                 write_network_links(node, stream);
         write_pcie_links(node, stream);
-        if (copies)
+        if (has_copies(node->platform))
                 write_copy_links(node, stream);
         if (has_staging(node->platform))
                 write_staging_link(node, stream);
-        if (network)
+}
+
+static void write_node(const struct node *node, FILE *stream)
+{
+        fprintf(stream, "  <zone id=\"node-%d\" routing=\"Full\">\n", node->index);
+        write_hosts(node, stream);
+        if (has_network(node->platform))
                 write_network_routes(node, stream);
-        if (copies)
+        if (has_copies(node->platform))
                 write_copy_routes(node, stream);
         if (has_staging(node->platform))
                 write_staged_routes(node, stream);
@@ -370,7 +374,9 @@ static int nodes_of(const struct platform *p, int gpus)
         return platform_place(p, gpus - 1).node + 1;
 }
 
-static void write_nodes(const struct platform *p, int gpus, FILE *stream)
+/* Writes something of each node. */
+static void write_each(const struct platform *p, int gpus, void (*write)(const struct node *, FILE *),
+                       FILE *stream)
 {
         const int all = p->folded_ranks > gpus ? p->folded_ranks : gpus;
         for (int first = 0; first < gpus;) {
@@ -390,7 +396,7 @@ static void write_nodes(const struct platform *p, int gpus, FILE *stream)
                                           .gpus = left < max ? left : max,
                                           .used = used < max ? used : max,
                                           .alone = nodes_of(p, all) == 1};
-                write_node(&node, stream);
+                write(&node, stream);
                 first += max;
         }
 }
@@ -402,9 +408,12 @@ int platform_write_xml(const struct platform *p, int gpus, FILE *stream, struct 
                         "<!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n"
                         "<platform version=\"4.1\">\n"
                         " <zone id=\"cluster\" routing=\"DijkstraCache\">\n");
+        fprintf(stream, "  <zone id=\"links\" routing=\"None\">\n");
+        write_each(p, gpus, write_links, stream);
+        fprintf(stream, "  </zone>\n");
         if (has_network(p) && nodes > 1)
                 fabric_write_zones(p, nodes, stream);
-        write_nodes(p, gpus, stream);
+        write_each(p, gpus, write_node, stream);
         if (has_network(p) && nodes > 1)
                 fabric_write_routes(p, nodes, stream);
         fprintf(stream, " </zone>\n</platform>\n");

@@ -69,17 +69,38 @@ static void start_simgrid(int ranks)
         simgrid_init(&count, settings);
 }
 
-/* The host that a property of a device names, if it has it. */
-static sg_host_t host_beside(sg_host_t device, const char *property)
+/* Every host, in the order of names' bytes: SimGrid itself would look for a name in one zone after the other.
+ */
+struct hosts {
+        sg_host_t *list; /* to be freed */
+        size_t count;
+};
+
+static int by_bytes(const void *left, const void *right)
 {
-        const char *name = sg_host_get_property_value(device, property);
-        return name ? sg_host_by_name(name) : NULL;
+        return strcmp(sg_host_get_name(*(const sg_host_t *)left),
+                      sg_host_get_name(*(const sg_host_t *)right));
 }
 
-/* The host that stands for the memory beside a device, if it has one. */
-static sg_host_t memory_of(sg_host_t device)
+static int is_named(const void *name, const void *host)
 {
-        return host_beside(device, PLATFORM_MEMORY);
+        return strcmp(name, sg_host_get_name(*(const sg_host_t *)host));
+}
+
+static struct hosts every_host(void)
+{
+        const struct hosts hosts = {sg_host_list(), sg_host_count()};
+        qsort(hosts.list, hosts.count, sizeof(sg_host_t), by_bytes);
+        return hosts;
+}
+
+/* The host that a property of a device names, if it has it. */
+static sg_host_t host_beside(const struct hosts *hosts, sg_host_t device, const char *property)
+{
+        const char *name = sg_host_get_property_value(device, property);
+        const sg_host_t *found =
+                name ? bsearch(name, hosts->list, hosts->count, sizeof(sg_host_t), is_named) : NULL;
+        return found ? *found : NULL;
 }
 
 /* Compares names as a reader would: runs of digits by their number, so that gpu-2 comes before gpu-10. */
@@ -112,43 +133,44 @@ static void mark(sg_host_t host)
 }
 
 /* The hosts that are devices, sorted by name; the others stand beside them. The caller frees. */
-static sg_host_t *devices(size_t *count)
+static sg_host_t *devices(const struct hosts *all, size_t *count)
 {
-        size_t all = sg_host_count(), kept = 0;
-        sg_host_t *hosts = sg_host_list();
-        for (size_t i = 0; i < all; i++)
-                sg_host_set_data(hosts[i], NULL);
-        for (size_t i = 0; i < all; i++) {
-                mark(memory_of(hosts[i]));
-                mark(host_beside(hosts[i], PLATFORM_STAGING));
-                mark(host_beside(hosts[i], PLATFORM_NEAR));
-                mark(host_beside(hosts[i], PLATFORM_FAR));
-        }
-        for (size_t i = 0; i < all; i++)
-                if (!sg_host_get_data(hosts[i]))
-                        hosts[kept++] = hosts[i];
-        qsort(hosts, kept, sizeof(sg_host_t), by_name);
-        *count = kept;
-        return hosts;
+        static const char *const beside[] = {PLATFORM_MEMORY, PLATFORM_STAGING, PLATFORM_NEAR, PLATFORM_FAR};
+        sg_host_t *kept = malloc((all->count + 1) * sizeof(sg_host_t));
+        if (!kept)
+                abort();
+        for (size_t i = 0; i < all->count; i++)
+                sg_host_set_data(all->list[i], NULL);
+        for (size_t i = 0; i < all->count; i++)
+                for (size_t k = 0; k < sizeof beside / sizeof *beside; k++)
+                        mark(host_beside(all, all->list[i], beside[k]));
+        *count = 0;
+        for (size_t i = 0; i < all->count; i++)
+                if (!sg_host_get_data(all->list[i]))
+                        kept[(*count)++] = all->list[i];
+        qsort(kept, *count, sizeof(sg_host_t), by_name);
+        return kept;
 }
 
 static int take_places(const struct platform *platform, int ranks, struct network_place *places,
                        struct rv_error_info *err)
 {
         size_t count;
-        sg_host_t *hosts = devices(&count);
+        const struct hosts all = every_host();
+        sg_host_t *list = devices(&all, &count);
         int rc = 0;
         if (count < (size_t)ranks)
                 rc = rv_fail(err, RV_EPLAN, "--gpus %d: %s has only %zu hosts", ranks, platform->path, count);
         for (int i = 0; rc == 0 && i < ranks; i++) {
-                sg_host_t staging = host_beside(hosts[i], PLATFORM_STAGING);
-                places[i] = (struct network_place){.device = hosts[i],
-                                                   .memory = memory_of(hosts[i]),
-                                                   .staging = staging ? staging : hosts[i],
-                                                   .near = host_beside(hosts[i], PLATFORM_NEAR),
-                                                   .far = host_beside(hosts[i], PLATFORM_FAR)};
+                sg_host_t staging = host_beside(&all, list[i], PLATFORM_STAGING);
+                places[i] = (struct network_place){.device = list[i],
+                                                   .memory = host_beside(&all, list[i], PLATFORM_MEMORY),
+                                                   .staging = staging ? staging : list[i],
+                                                   .near = host_beside(&all, list[i], PLATFORM_NEAR),
+                                                   .far = host_beside(&all, list[i], PLATFORM_FAR)};
         }
-        free(hosts);
+        free(list);
+        free(all.list);
         return rc;
 }
 
@@ -191,12 +213,15 @@ static void try_routes(int argc, char **argv)
         const struct trial *trial = sg_actor_self_get_data();
         int ranks = trial->ranks;
         size_t count;
-        sg_host_t *all = devices(&count);
-        for (int i = 0; i < ranks; i++)
-                if (memory_of(all[i])) {
-                        try_route(memory_of(all[i]), all[i]);
-                        try_route(all[i], memory_of(all[i]));
+        const struct hosts hosts = every_host();
+        sg_host_t *all = devices(&hosts, &count);
+        for (int i = 0; i < ranks; i++) {
+                sg_host_t memory = host_beside(&hosts, all[i], PLATFORM_MEMORY);
+                if (memory) {
+                        try_route(memory, all[i]);
+                        try_route(all[i], memory);
                 }
+        }
         for (int distance = 1; distance < ranks; distance++) {
                 if (ranks > MAX_ALL_ROUTES && !may_send(trial, distance))
                         continue;
@@ -206,6 +231,7 @@ static void try_routes(int argc, char **argv)
                 }
         }
         free(all);
+        free(hosts.list);
 }
 
 /* SimGrid takes any number: with some of them a message never ends, with others it ends before it begins. */
@@ -264,7 +290,8 @@ static int try_xml(void *context, int complaints)
         simgrid_load_platform(errand->path);
         check_links();
         size_t count;
-        sg_host_t *all = devices(&count);
+        const struct hosts hosts = every_host();
+        sg_host_t *all = devices(&hosts, &count);
         struct trial trial = {(int)count < errand->ranks ? (int)count : errand->ranks, errand->stages};
         if (trial.ranks == 0) /* the parent says so */
                 return 0;
@@ -272,6 +299,7 @@ static int try_xml(void *context, int complaints)
         sg_actor_set_data(actor, &trial);
         sg_actor_start_(actor, try_routes, 0, NULL);
         free(all);
+        free(hosts.list);
         simgrid_run();
         return 0;
 }

@@ -2,13 +2,16 @@
 """Wrong input: each command below ends with one sentence, the right exit status, and leaves no file.
 Where a plan needs too much memory, a breakdown comes before the sentence. The sentences are in tests/golden/bad_input.txt (GOLDEN=1 rewrites it). Then: ranks that die, and jobs that are stopped."""
 import concurrent.futures
+import contextlib
 import glob
 import gzip
 import hashlib
 import json
 import os
+import queue
 import re
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -1034,21 +1037,42 @@ def snapshot(folder):
     """Every file and folder below, with what is in it."""
     found = {}
     for where, folders, files in os.walk(folder):
+        where = os.path.relpath(where, folder)
         found.update((os.path.join(where, name), "folder") for name in folders)
-        found.update((os.path.join(where, name), hashlib.sha1(read(where, name)).hexdigest()) for name in files)
+        found.update((os.path.join(where, name), hashlib.sha1(read(folder, where, name)).hexdigest()) for name in files)
     return found
 
 
-def copy(inputs, folder):
-    subprocess.run(["cp", "-r", inputs + "/.", folder], check=True)
+class Folders:
+    """Copies of the inputs, one for each case that runs. Where a case has changed nothing the next one finds what it expects."""
+
+    def __init__(self, inputs):
+        self.inputs, self.before = inputs, snapshot(inputs)
+        self.free = queue.SimpleQueue()
+
+    @contextlib.contextmanager
+    def borrowed(self):
+        """A folder, and a function that says what the case has changed in it."""
+        try:
+            folder = self.free.get_nowait()
+        except queue.Empty:
+            folder = tempfile.mkdtemp(dir=os.path.dirname(self.inputs))
+            shutil.copytree(self.inputs, folder, dirs_exist_ok=True)
+        changes = []
+
+        def changed():
+            changes.extend(sorted(set(self.before.items()) ^ set(snapshot(folder).items())))
+            return changes
+
+        yield folder, changed
+        if not changes:
+            self.free.put(folder)
 
 
-def attempt(inputs, line, ranks):
+def attempt(folders, line, ranks):
     """Runs in a folder of its own; returns exit status, lines that ranvier said, the lines around them, and what is
     wrong besides."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy(inputs, folder)
-        before = snapshot(folder)
+    with folders.borrowed() as (folder, changed):
         variables = {} if ranks else {"TMPDIR": os.path.join(folder, "temporary")}
         arguments = shlex.split(line.replace("TRAIN", TRAIN).replace("SIMULATE", SIMULATE).replace("SWEEP", SWEEP))
         if ranks and line.startswith("train") and "--pp" not in line:
@@ -1057,13 +1081,14 @@ def attempt(inputs, line, ranks):
             status, _, said = ranvier.run(arguments, ranks, folder, LIMIT_SECONDS, RANVIER_DEVICE_CUDA="nowhere/cuda.so",
                                           **variables)
         except subprocess.TimeoutExpired:
+            changed()
             return None, [], [], f"it did not end in {LIMIT_SECONDS} s"
-        after = snapshot(folder)
-    lines = [l for l in said.replace(inputs, ".").splitlines() if re.match(r"ranvier( \w+)?: ", l)]
+        changes = changed()
+    lines = [l for l in said.splitlines() if re.match(r"ranvier( \w+)?: ", l)]
     others = [l for l in said.splitlines() if l and not l.startswith("ranvier") and not l.startswith("step ")]
     wrong = []
-    if before != after:
-        wrong.append(f"files changed: {sorted(set(before.items()) ^ set(after.items()))}")
+    if changes:
+        wrong.append(f"files changed: {changes}")
     if len(lines) != 1:
         wrong.append(f"{len(lines)} sentences, 1 was expected: {said}")
     return status, lines, others, "; ".join(wrong)
@@ -1095,13 +1120,13 @@ def breakdown(what, line, said):
     return [plain(l, line) for l in said], "" if len(needs) == 1 else f"no table of what is needed: {said}"
 
 
-def examine(inputs, what, line, status, rank_counts):
+def examine(folders, what, line, status, rank_counts):
     """The lines of the golden file for this case, and what is wrong with it."""
     golden = [f"# {what}"]
     wrong = []
     first = None
     for ranks in rank_counts:
-        found, lines, others, complaint = attempt(inputs, line, ranks)
+        found, lines, others, complaint = attempt(folders, line, ranks)
         if complaint:
             wrong.append(complaint)
         explained = []
@@ -1136,9 +1161,12 @@ def chosen_cases():
 
 def check_cases(tap):
     cases = chosen_cases()
-    with tempfile.TemporaryDirectory() as inputs, concurrent.futures.ThreadPoolExecutor(8) as pool:
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        inputs = os.path.join(folder, "inputs")
+        os.mkdir(inputs)
         write_inputs(inputs)
-        results = list(pool.map(lambda row: examine(inputs, *row), cases))
+        folders = Folders(inputs)
+        results = list(pool.map(lambda row: examine(folders, *row), cases))
     expected = golden_cases()
     if os.environ.get("GOLDEN"):
         with open(GOLDEN, "w") as file:

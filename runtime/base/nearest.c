@@ -17,15 +17,19 @@ static char plain(char letter)
 static int edit_distance(const char *from, const char *to)
 {
         int rows[3][MAX_LETTERS + 1], length = (int)strlen(to), i;
-        for (int j = 0; j <= length; j++)
+        char plain_to[MAX_LETTERS + 1];
+        for (int j = 0; j <= length; j++) {
                 rows[0][j] = j;
+                plain_to[j] = plain(to[j]);
+        }
         for (i = 1; from[i - 1]; i++) {
                 int *row = rows[i % 3], *above = rows[(i - 1) % 3], *before = rows[(i + 1) % 3];
+                const char a = plain(from[i - 1]), a_before = i > 1 ? plain(from[i - 2]) : 0;
                 row[0] = i;
                 for (int j = 1; j <= length; j++) {
-                        const char a = plain(from[i - 1]), b = plain(to[j - 1]);
+                        const char b = plain_to[j - 1];
                         row[j] = min_int(above[j - 1] + (a != b), min_int(above[j], row[j - 1]) + 1);
-                        if (i > 1 && j > 1 && a == plain(to[j - 2]) && b == plain(from[i - 2]))
+                        if (i > 1 && j > 1 && a == plain_to[j - 2] && b == a_before)
                                 row[j] = min_int(row[j], before[j - 2] + 1);
                 }
         }
@@ -47,11 +51,13 @@ static int find_word(const char *word, const char *known)
 
 void nearest_offer(struct nearest *nearest, const char *known)
 {
-        const size_t length = strlen(nearest->word);
-        if (length == 0 || length > MAX_LETTERS || strlen(known) > MAX_LETTERS)
+        const size_t length = strlen(nearest->word), other = strlen(known);
+        if (length == 0 || length > MAX_LETTERS || other > MAX_LETTERS)
                 return;
-        const int edits = edit_distance(nearest->word, known);
         const int at = find_word(nearest->word, known);
+        if (at < 0 && 2 * (other > length ? other - length : length - other) > length)
+                return; /* each letter more or less is an edit */
+        const int edits = edit_distance(nearest->word, known);
         const int cost = at == 0 ? 0 : at > 0 && length >= SHORTEST_PART ? 1 : edits;
         if (2 * (size_t)cost > length)
                 return;

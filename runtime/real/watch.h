@@ -31,8 +31,9 @@ struct watch_end {
 
 /* Runs a command, whose words end with NULL, with our standard input and output, and waits for its end. The
  * first signal that asks becomes SIGUSR1, again every second, which mpirun hands on to its ranks, who keep a
- * checkpoint; the others SIGTERM. If nothing comes on its standard error for `silence` seconds, it is ended: by SIGTERM, and
- * a while later by SIGKILL. Returns 0, or RV_ESYSTEM with a sentence if it could not be started. */
+ * checkpoint; the others SIGTERM. If nothing comes on its standard error for `silence` seconds, it is ended:
+ * by SIGTERM, and a while later by SIGKILL. Returns 0, or RV_ESYSTEM with a sentence if it could not be
+ * started. */
 int watch_run(struct watch *, char *const *words, double silence, struct watch_end *end,
               struct rv_error_info *err);
 

@@ -122,7 +122,7 @@ static bool take_signals(struct watch *w)
 }
 
 /* Hands signals on to mpirun that came since there were `before`. A wish is said again every while, since
- * mpirun hands it to nobody as long as it has started no rank. `repeat` is when. */
+ * mpirun hands it to nobody as long as it has started no rank. `repeat` is when, at first 0. */
 static void hand_on(const struct watch *w, int before, pid_t pid, double *repeat)
 {
         if (before == 0 && w->asked > 0)
@@ -130,7 +130,7 @@ static void hand_on(const struct watch *w, int before, pid_t pid, double *repeat
                                 "ends it at once\n");
         if (w->asked > 1 && w->asked > before)
                 kill(pid, SIGTERM);
-        if (w->asked == 1 && (before == 0 || now_seconds() > *repeat)) {
+        if (w->asked == 1 && now_seconds() > *repeat) {
                 kill(pid, SIGUSR1);
                 *repeat = now_seconds() + REPEAT;
         }
@@ -195,7 +195,7 @@ int watch_run(struct watch *w, char *const *words, double silence, struct watch_
                 return rc;
         struct pollfd polled[] = {{child.from, POLLIN, 0}, {w->descriptor, POLLIN, 0}};
         fcntl(child.from, F_SETFL, O_NONBLOCK);
-        double until = now_seconds() + silence, repeat = HUGE_VAL;
+        double until = now_seconds() + silence, repeat = 0;
         for (bool ended = false; !ended;) {
                 const double next = w->asked == 1 ? fmin(until, repeat) : until;
                 const bool nothing = wait_until(polled, 2, next) == 0;

@@ -5,6 +5,7 @@
 #include "tests/emulated/control.h"
 #include "tests/emulated/random.hpp"
 
+#include <algorithm>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdarg>
 #include <cstdio>
@@ -83,8 +84,7 @@ static struct {
         unsigned char *dynamic;
         unsigned char *static_shared;
         size_t static_shared_bytes;
-        size_t poisoned_from, poisoned_to; /* of the static shared memory, in this block */
-        const unsigned char *module;       /* the plugin's own code and constants */
+        const unsigned char *module; /* the plugin's own code and constants */
         size_t module_bytes;
         unsigned char *stacks;
         size_t stacks_bytes;
@@ -453,7 +453,6 @@ static void poison_static(void)
 #else
 static void poison_static(void)
 {
-        now.poisoned_from = now.poisoned_to = 0;
         ranges[STATIC_SHARED] = {now.static_shared, 0};
 }
 #endif
@@ -461,24 +460,23 @@ static void poison_static(void)
 bool reach_static(const void *pointer, size_t bytes)
 {
         const unsigned char *p = (const unsigned char *)pointer;
-        if (within(p, bytes, ranges[STATIC_SHARED].start, ranges[STATIC_SHARED].bytes))
+        range &poisoned = ranges[STATIC_SHARED];
+        if (within(p, bytes, poisoned.start, poisoned.bytes))
                 return true;
         if (!within(p, bytes, now.static_shared, now.static_shared_bytes))
                 return false;
         const size_t at = (size_t)(p - now.static_shared), from = at / POISON_STEP * POISON_STEP,
                      end = (at + bytes + POISON_STEP - 1) / POISON_STEP * POISON_STEP,
                      to = end < now.static_shared_bytes ? end : now.static_shared_bytes;
-        if (now.poisoned_to == 0)
-                now.poisoned_from = now.poisoned_to = from;
-        if (from < now.poisoned_from) {
-                memset(now.static_shared + from, 0xff, now.poisoned_from - from);
-                now.poisoned_from = from;
-        }
-        if (to > now.poisoned_to) {
-                memset(now.static_shared + now.poisoned_to, 0xff, to - now.poisoned_to);
-                now.poisoned_to = to;
-        }
-        ranges[STATIC_SHARED] = {now.static_shared + now.poisoned_from, now.poisoned_to - now.poisoned_from};
+        if (poisoned.bytes == 0)
+                poisoned.start = now.static_shared + from;
+        const size_t first = (size_t)(poisoned.start - now.static_shared), last = first + poisoned.bytes;
+        if (from < first)
+                memset(now.static_shared + from, 0xff, first - from);
+        if (to > last)
+                memset(now.static_shared + last, 0xff, to - last);
+        const size_t start = std::min(from, first);
+        poisoned = {now.static_shared + start, std::max(to, last) - start};
         return true;
 }
 

@@ -12,9 +12,6 @@ const struct flag *flag_named(const char *name)
 {
         int count;
         const struct flag *flags = flags_all(&count);
-        for (int i = 0; i < count; i++) /* the rows' own texts are mostly the same ones */
-                if (flags[i].name == name)
-                        return &flags[i];
         for (int i = 0; i < count; i++)
                 if (strcmp(flags[i].name, name) == 0)
                         return &flags[i];
@@ -156,9 +153,9 @@ bool flag_equal(const struct flag *flag, const struct options *a, const struct o
 
 /* ---- what does not go together ---- */
 
-static bool holds(const struct flag_condition *condition, const struct options *o)
+static bool holds(const struct flag_condition *condition, const struct flag *flag, const struct options *o)
 {
-        const int value = flag_value(flag_named(condition->flag), o);
+        const int value = flag_value(flag, o);
         switch (condition->how) {
         case IS:
                 return value == condition->value;
@@ -173,8 +170,8 @@ static bool holds(const struct flag_condition *condition, const struct options *
 
 bool flag_conflicts(const struct flag_conflict *conflict, const struct options *o)
 {
-        for (int i = 0; i < FLAG_CONDITIONS && conflict->when[i].flag; i++)
-                if (!holds(&conflict->when[i], o))
+        for (int i = 0; i < FLAG_CONDITIONS && conflict->flags[i]; i++)
+                if (!holds(&conflict->when[i], conflict->flags[i], o))
                         return false;
         return !conflict->also || conflict->also(o);
 }
@@ -256,11 +253,7 @@ static error_t common_parser(int key, char *text, struct argp_state *state)
         const struct flag *flags = flags_all(&count);
         if (key < KEY_FLAGS || key >= KEY_FLAGS + count)
                 return ARGP_ERR_UNKNOWN;
-        if (flag_parse(&flags[key - KEY_FLAGS], o, text, &o->error) == 0)
-                return 0;
-        if (command_line_error(state))
-                *command_line_error(state) = o->error;
-        return EINVAL;
+        return flag_parse(&flags[key - KEY_FLAGS], o, text, command_line_error(state)) == 0 ? 0 : EINVAL;
 }
 
 static error_t plan_parser(int key, char *text, struct argp_state *state)

@@ -40,6 +40,7 @@ struct flag_conflict {
         /* A sweep leaves this combination out without a word, if each of the values is tried with another
          * value of the other flag. */
         bool unpaired;
+        const struct flag *flags[FLAG_CONDITIONS]; /* of the conditions; NULL where there is none */
 };
 
 /* The values of a flag that a sweep tries, as flag_value returns them. */
@@ -101,11 +102,11 @@ struct flag {
         /* If no plan can do without the flag: what it is, for the sentence that it is missing. Else NULL. */
         const char *required;
         /* An array that ends with a conflict without a sentence; NULL: there are none. */
-        const struct flag_conflict *conflicts;
+        struct flag_conflict *conflicts;
 };
 
 /* Returns all rows, in the order of --help, and stores how many they are. The table is static; the first call
- * completes its help texts. */
+ * completes its help texts and looks up the flags of conditions. */
 const struct flag *flags_all(int *count);
 
 /* Returns the row of a name, which must exist (an assert). */

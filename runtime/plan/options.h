@@ -110,7 +110,6 @@ struct options {
         /* Of all flags, by their place in flags_all: those that were parsed, and those that the framework
          * gave. */
         uint64_t given, of_framework;
-        struct rv_error_info error; /* what the parser found wrong */
 };
 
 /* Values of options.split: layers as evenly over the stages as can be; or fewer on the last one, which has
@@ -179,7 +178,7 @@ char *options_grid(char *text, const struct options *options, const char *before
 
 /* Returns an argp child that parses the flags of a plan and MODEL, the positional argument. Its input is a
  * struct options (the program's parser sets state->child_inputs[] at ARGP_KEY_INIT). What is wrong is written
- * to options->error and, under command_line_parse, to its err. */
+ * to the err of command_line_parse. */
 const struct argp *options_argp(void);
 /* Returns an argp child with only the flags that may hold for several plans, as `ranvier validate` takes
  * them: without MODEL, the grid, the sizes, --report and --trace. */

@@ -328,7 +328,7 @@ static int parse_without(struct options *o, const char *text, struct rv_error_in
 #define FROM(first, last)    .min = (first), .max = (last)
 
 #define CONFLICTS(...)                                                                                       \
-        .conflicts = (const struct flag_conflict[])                                                          \
+        .conflicts = (struct flag_conflict[])                                                                \
         {                                                                                                    \
                 __VA_ARGS__,                                                                                 \
                 {                                                                                            \
@@ -941,6 +941,15 @@ static void write_names(void)
                         precision_name(DTYPE_BF16, (enum product_format)format);
 }
 
+/* A search asks for the flags of conditions a hundred times a plan. */
+static void find_flags_of_conditions(void)
+{
+        for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+                for (struct flag_conflict *c = flags[i].conflicts; c && c->sentence; c++)
+                        for (int k = 0; k < FLAG_CONDITIONS && c->when[k].flag; k++)
+                                c->flags[k] = flag_named(c->when[k].flag);
+}
+
 const struct flag *flags_all(int *count)
 {
         char names[256];
@@ -949,6 +958,7 @@ const struct flag *flags_all(int *count)
                 list_schedules("; ", true, schedule_help, sizeof schedule_help);
                 snprintf(schedule_list_help, sizeof schedule_list_help, "Of %s (default axonn)",
                          list_schedules(", ", false, names, sizeof names));
+                find_flags_of_conditions();
         }
         *count = sizeof flags / sizeof *flags;
         return flags;

@@ -157,8 +157,8 @@ static int find_unpaired(const struct axes *axes, const struct flag_conflict *co
         int last = AXES_WORTH;
         if (!conflict->unpaired || !flag_conflicts(conflict, o))
                 return AXES_WORTH;
-        for (int i = 0; i < FLAG_CONDITIONS && conflict->when[i].flag; i++) {
-                const struct flag *flag = flag_named(conflict->when[i].flag);
+        for (int i = 0; i < FLAG_CONDITIONS && conflict->flags[i]; i++) {
+                const struct flag *flag = conflict->flags[i];
                 if (!has_another(axes, flag, conflict, o))
                         return AXES_WORTH;
                 for (int axis = last + 1; axis < axes->count; axis++)

@@ -53,6 +53,7 @@ void workload_init(struct workload *w, const struct gpt *gpt, const struct work 
         w->shards = shards;
         w->dense = gpt->n_dense;
         w->loss_rows = workload_loss_rows(gpt, &whole, work);
+        w->listed = NULL;
         for (int layer = 0; layer < LAYERS; layer++)
                 derive(&w->program[layer], (enum layer)layer, gpt, work, shards);
 }
@@ -71,20 +72,29 @@ static void add_steps(struct steps *to, const struct steps *from, bool chunked)
                         program_add_step(to, from->at[s]);
 }
 
+/* Those of a pass, as the program has them. */
+static void list_steps(const struct workload *w, enum layer layer, enum layer_pass pass, struct steps *steps)
+{
+        const struct program *p = &w->program[layer];
+        if (pass != PASS_FORWARD) {
+                program_list_backward(p, recomputation(w, layer), (enum kernel_part)pass, steps);
+                return;
+        }
+        steps->count = p->forward.count;
+        memcpy(steps->at, p->forward.at, (size_t)steps->count * sizeof *steps->at);
+}
+
 void workload_steps(const struct workload *w, enum layer layer, enum layer_pass pass, struct steps *steps)
 {
         const struct program *p = &w->program[layer];
-        struct steps all;
-        if (pass == PASS_FORWARD)
-                all = p->forward;
-        else
-                program_list_backward(p, recomputation(w, layer), (enum kernel_part)pass, &all);
         if (w->loss_rows == 0) {
-                *steps = all;
+                list_steps(w, layer, pass, steps);
                 if (w->work.tp_overlap > 0 || (work_sums_beside(&w->work) && pass != PASS_FORWARD))
                         program_overlap(p, steps);
                 return;
         }
+        struct steps all;
+        list_steps(w, layer, pass, &all);
         steps->count = 0;
         if (pass == PASS_INPUT || pass == PASS_BACKWARD) {
                 add_steps(steps, &p->forward, true);
@@ -383,6 +393,22 @@ static bool same_work(const struct work *a, const struct work *b)
                a->logits_bytes == b->logits_bytes;
 }
 
+/* The kernels of a pass of a layer, once they were asked for. */
+struct listed_pass {
+        struct kernel *kernels; /* [count]; NULL: not yet */
+        int count;
+        struct ahead ahead;
+};
+enum { LISTED_PASSES = LAYERS * LAYER_PASSES };
+
+static void forget_listed(struct workload *w)
+{
+        for (int i = 0; w->listed && i < LISTED_PASSES; i++)
+                free(w->listed[i].kernels);
+        free(w->listed);
+        w->listed = NULL;
+}
+
 const struct workload *workloads_get(struct workloads *table, const struct gpt *gpt, const struct work *work,
                                      int shards)
 {
@@ -390,11 +416,14 @@ const struct workload *workloads_get(struct workloads *table, const struct gpt *
                 if (same_work(&table->at[i]->work, work) && table->at[i]->shards == shards)
                         return table->at[i];
         struct workload **at = &table->at[table->next];
-        if (!*at)
+        if (*at)
+                forget_listed(*at);
+        else
                 *at = malloc(sizeof **at);
         if (!*at)
                 return NULL;
         workload_init(*at, gpt, work, shards);
+        (*at)->listed = calloc(LISTED_PASSES, sizeof *(*at)->listed);
         table->count = max_int(table->count, table->next + 1);
         table->next = (table->next + 1) % WORKLOADS;
         return *at;
@@ -402,8 +431,10 @@ const struct workload *workloads_get(struct workloads *table, const struct gpt *
 
 void workloads_free(struct workloads *table)
 {
-        for (int i = 0; i < table->count; i++)
+        for (int i = 0; i < table->count; i++) {
+                forget_listed(table->at[i]);
                 free(table->at[i]);
+        }
         *table = (struct workloads){0};
 }
 
@@ -441,7 +472,7 @@ struct remembered {
  * thousand times. */
 static struct remembered *remember(const struct gpt *gpt, const struct work *work, int shards)
 {
-        enum { REMEMBERED = 2048 };
+        enum { REMEMBERED = 8192 };
         static _Thread_local struct gpt model;
         static _Thread_local int models; /* that were asked for */
         static _Thread_local struct remembered memo[REMEMBERED];
@@ -474,6 +505,11 @@ struct list {
         struct ahead ahead;
 };
 
+static struct list begin(const struct workload *w, struct kernel *out)
+{
+        return (struct list){.out = out, .dtype = w->work.dtype};
+}
+
 static void add(struct list *list, struct kernel kernel)
 {
         ahead_count(&list->ahead, &kernel);
@@ -494,8 +530,8 @@ static void add_chunks(struct list *list, const struct workload *w, const struct
         }
 }
 
-/* The kernels of a layer's pass, in order. */
-static void add_pass(struct list *list, const struct workload *w, enum layer layer, enum layer_pass pass)
+/* The kernels of a layer's pass, in order, from its steps. */
+static void derive_pass(struct list *list, const struct workload *w, enum layer layer, enum layer_pass pass)
 {
         const struct program *p = &w->program[layer];
         struct steps steps;
@@ -511,6 +547,41 @@ static void add_pass(struct list *list, const struct workload *w, enum layer lay
                         s = end - 1;
                 }
         }
+}
+
+/* What is listed of a pass, listed now if it was not yet. NULL: the workload is of no table, or there is no
+ * memory. */
+static const struct listed_pass *listed_pass(const struct workload *w, enum layer layer, enum layer_pass pass)
+{
+        struct listed_pass *listed = w->listed ? &w->listed[layer * LAYER_PASSES + pass] : NULL;
+        if (!listed || listed->kernels)
+                return listed;
+        struct list list = begin(w, NULL);
+        derive_pass(&list, w, layer, pass);
+        const int count = list.count;
+        listed->kernels = malloc((size_t)(count + 1) * sizeof *listed->kernels);
+        if (!listed->kernels)
+                return NULL;
+        list = begin(w, listed->kernels);
+        derive_pass(&list, w, layer, pass);
+        listed->count = count;
+        listed->ahead = list.ahead;
+        return listed;
+}
+
+/* The kernels of a layer's pass, in order. */
+static void add_pass(struct list *list, const struct workload *w, enum layer layer, enum layer_pass pass)
+{
+        const struct listed_pass *listed = listed_pass(w, layer, pass);
+        if (!listed) {
+                derive_pass(list, w, layer, pass);
+                return;
+        }
+        if (list->out)
+                memcpy(&list->out[list->count], listed->kernels, (size_t)listed->count * sizeof *list->out);
+        list->count += listed->count;
+        list->ahead.gathers += listed->ahead.gathers;
+        list->ahead.scatters += listed->ahead.scatters;
 }
 
 /* As many layers of a kind; the list of one is copied. */
@@ -544,11 +615,6 @@ static void add_blocks(struct list *list, const struct workload *w, enum layer_p
         add_layers(list, w, LAYER_BLOCK, pass, stage->layers - dense);
         if (pass != PASS_FORWARD)
                 add_layers(list, w, LAYER_DENSE, pass, dense);
-}
-
-static struct list begin(const struct workload *w, struct kernel *out)
-{
-        return (struct list){.out = out, .dtype = w->work.dtype};
 }
 
 /* Returns how many kernels are listed. */

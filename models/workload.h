@@ -13,7 +13,7 @@
 #include "models/program.h"
 #include "models/work.h"
 
-/* The programs of a model's layers, as one of several shards has them. It is plain data of about 200 KiB,
+/* The programs of a model's layers, as one of several shards has them. It is plain data of about 800 KiB,
  * and owns nothing. */
 struct workload {
         struct work work;
@@ -22,6 +22,8 @@ struct workload {
         /* Rows of tokens whose logits are made at once; 0: all. See workload_loss_rows. */
         int64_t loss_rows;
         struct program program[LAYERS];
+        struct listed_pass
+                *listed; /* of a table (workloads_get): passes whose kernels were listed; or NULL */
 };
 /* Derives the programs, for a stage that has `shards` shards. */
 void workload_init(struct workload *, const struct gpt *gpt, const struct work *work, int shards);

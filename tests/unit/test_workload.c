@@ -356,6 +356,46 @@ static void the_norms_of_a_pipeline_count_each_parameter_once(void **state)
         }
 }
 
+/* Asked for twice each pass, of more works than the table has room for. */
+static void a_table_lists_what_a_workload_of_its_own_does(void **state)
+{
+        (void)state;
+        const struct gpt gpt = {.name = "tiny",
+                                .n_layer = 4,
+                                .n_embd = 8,
+                                .n_head = 2,
+                                .vocab_size = 64,
+                                .n_positions = 8,
+                                .tied = true};
+        const struct stage stage = partition_stage(&gpt, 1, 0);
+        struct workloads table = {0};
+        struct kernel listed[MAX_KERNELS], known[MAX_KERNELS];
+        for (int i = 0; i < 2 * (WORKLOADS + 8); i++) {
+                const struct work work = {.micro_batch_size = 1 + i % (WORKLOADS + 8),
+                                          .seq_len = 8,
+                                          .real_bytes = sizeof(real),
+                                          .recompute = (enum recompute)(i % RECOMPUTES),
+                                          .fused = i % 3 == 0,
+                                          .logits_bytes = i < 16 ? i % 2 : 0};
+                for (int backward = 0; backward < 2; backward++) {
+                        const int count = backward ? workload_backward(&gpt, &stage, &work, listed)
+                                                   : workload_forward(&gpt, &stage, &work, false, listed);
+                        const struct workload *w = workloads_get(&table, &gpt, &work, 1);
+                        assert_non_null(w);
+                        for (int again = 0; again < 2; again++) {
+                                memset(known, 0, sizeof known);
+                                assert_int_equal(backward
+                                                         ? workload_list_backward(w, &stage, PART_BOTH, known)
+                                                         : workload_list_forward(w, &stage, known),
+                                                 count);
+                                for (int k = 0; k < count; k++)
+                                        assert_same_kernel(&known[k], &listed[k], k);
+                        }
+                }
+        }
+        workloads_free(&table);
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
@@ -363,6 +403,7 @@ int main(void)
                 cmocka_unit_test(shards_launch_what_the_workload_lists),
                 cmocka_unit_test(memory_is_reserved_once_and_then_taken_whole),
                 cmocka_unit_test(the_norms_of_a_pipeline_count_each_parameter_once),
+                cmocka_unit_test(a_table_lists_what_a_workload_of_its_own_does),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

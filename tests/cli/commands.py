@@ -182,7 +182,7 @@ def bring(folder):
     os.mkdir(os.path.join(folder, "demo"))
     for name in ("demo/text.txt", "text.txt", "book.txt"):
         text.write(os.path.join(folder, name), 200000)
-    small = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256, "n_positions": 1024}
+    small = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256, "n_positions": 256}
     write("small.json", json.dumps(small))
     write("my-model.json", json.dumps({**small, "n_positions": 128}))
     write("runs.csv", "gpus,tp,pp,dp,batch,micro_batch,layers,hidden,heads,seq,vocab,batch_seconds,gpu,plan,schedule\n"

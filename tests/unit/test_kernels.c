@@ -37,14 +37,16 @@ static void the_exponential_is_accurate_over_its_whole_range(void **state)
 static void check_product(const struct device *device, const struct matmul *mm, const real *a, const real *b,
                           const real *before, const real *c, int64_t lda, int64_t ldb, int64_t ldc)
 {
+        const int64_t a_row = mm->transpose_a ? 1 : lda, a_column = mm->transpose_a ? lda : 1,
+                      b_row = mm->transpose_b ? 1 : ldb, b_column = mm->transpose_b ? ldb : 1;
         for (int64_t i = 0; i < mm->m; i++) {
                 for (int64_t j = 0; j < mm->n; j++) {
+                        const real *x = a + i * a_row, *y = b + j * b_column;
                         double sum = mm->accumulate ? (double)before[i * ldc + j] : 0, size = fabs(sum);
-                        for (int64_t k = 0; k < mm->k; k++) {
-                                const double x = (double)(mm->transpose_a ? a[k * lda + i] : a[i * lda + k]);
-                                const double y = (double)(mm->transpose_b ? b[j * ldb + k] : b[k * ldb + j]);
-                                sum += x * y;
-                                size += fabs(x * y);
+                        for (int64_t k = 0; k < mm->k; k++, x += a_column, y += b_row) {
+                                const double term = (double)*x * (double)*y;
+                                sum += term;
+                                size += fabs(term);
                         }
                         assert_stored(device, c[i * ldc + j], sum, (double)(mm->k + 2) * u * size, "c",
                                       i * ldc + j);
@@ -1323,15 +1325,15 @@ static double *new_doubles(int64_t count)
         return x;
 }
 
-/* Where element c of part 0, 1 or 2 (q, k, v) of a head's row is in qkv; and of y. */
-static int64_t qkv_at(const struct attention_case *a, int64_t head, int64_t t, int part, int64_t c)
+/* Where the row of part 0, 1 or 2 (q, k, v) of a head begins in qkv; and in y. */
+static int64_t qkv_at(const struct attention_case *a, int64_t head, int64_t t, int part)
 {
         const int64_t h = head % a->H, kv = h / (a->H / a->KV), heads[] = {h, a->H + kv, a->H + a->KV + kv};
-        return ((head / a->H * a->T + t) * (a->H + 2 * a->KV) + heads[part]) * a->hs + c;
+        return ((head / a->H * a->T + t) * (a->H + 2 * a->KV) + heads[part]) * a->hs;
 }
-static int64_t y_at(const struct attention_case *a, int64_t head, int64_t t, int64_t c)
+static int64_t y_at(const struct attention_case *a, int64_t head, int64_t t)
 {
-        return (head / a->H * a->T + t) * a->H * a->hs + head % a->H * a->hs + c;
+        return (head / a->H * a->T + t) * a->H * a->hs + head % a->H * a->hs;
 }
 static int64_t p_at(const struct attention_case *a, int64_t head, int64_t t, int64_t j)
 {
@@ -1343,10 +1345,10 @@ static int64_t p_at(const struct attention_case *a, int64_t head, int64_t t, int
  * more. */
 static double score(const struct attention_case *a, int64_t head, int64_t t, int64_t j, double *bound)
 {
+        const real *q = a->qkv + qkv_at(a, head, t, 0), *k = a->qkv + qkv_at(a, head, j, 1);
         double sum = 0, size = 0;
         for (int64_t c = 0; c < a->hs; c++) {
-                const double term =
-                        (double)a->qkv[qkv_at(a, head, t, 0, c)] * (double)a->qkv[qkv_at(a, head, j, 1, c)];
+                const double term = (double)q[c] * (double)k[c];
                 sum += term;
                 size += fabs(term);
         }
@@ -1406,17 +1408,19 @@ static void free_attention_case(struct attention_case *a)
         free(a->relative);
 }
 
-/* y of a query's row in double, and the sum of its terms' sizes. */
-static double attention_y(const struct attention_case *a, int64_t head, int64_t t, int64_t c, double *size)
+/* y of a query's row in double, and, behind it, the sums of the sizes of its terms. */
+static void attention_y(const struct attention_case *a, int64_t head, int64_t t, double *y)
 {
         const double *p = a->p + p_at(a, head, t, 0);
-        double y = *size = 0;
+        memset(y, 0, 2 * (size_t)a->hs * sizeof *y);
         for (int64_t j = 0; j <= t; j++) {
-                const double term = p[j] * (double)a->qkv[qkv_at(a, head, j, 2, c)];
-                y += term;
-                *size += fabs(term);
+                const real *v = a->qkv + qkv_at(a, head, j, 2);
+                for (int64_t c = 0; c < a->hs; c++) {
+                        const double term = p[j] * (double)v[c];
+                        y[c] += term;
+                        y[a->hs + c] += fabs(term);
+                }
         }
-        return y;
 }
 
 /* Numerator and denominator of y have t + 1 terms each, and a few roundings each time that the maximum grows.
@@ -1427,19 +1431,20 @@ static void check_attention(struct device *device, uint64_t *random, const int64
         kernels_attention(device, lend(device, a.y, a.y_elements), a.lse, lend(device, a.qkv, a.qkv_elements),
                           a.B, a.T, a.H, a.KV, a.hs, a.scale);
         finish(device);
+        double *y = new_doubles(2 * a.hs);
         for (int64_t row = 0; row < a.B * a.H * a.T; row++) {
-                const int64_t head = row / a.T, t = row % a.T;
-                double worst, sizes;
+                const int64_t head = row / a.T, t = row % a.T, at = y_at(&a, head, t);
+                double worst;
                 const double lse = attention_row(&a, head, t, &worst);
                 assert_within(a.lse[row], lse, worst + (double)(t + 8) * u, "lse", row);
-                for (int64_t c = 0; c < a.hs; c++) {
-                        const double y = attention_y(&a, head, t, c, &sizes);
-                        assert_stored(device, a.y[y_at(&a, head, t, c)], y,
-                                      (2 * worst + (double)(4 * t + 16) * u) * sizes +
+                attention_y(&a, head, t, y);
+                for (int64_t c = 0; c < a.hs; c++)
+                        assert_stored(device, a.y[at + c], y[c],
+                                      (2 * worst + (double)(4 * t + 16) * u) * y[a.hs + c] +
                                               (double)(t + 1) * size * FLUSHED,
-                                      "y", y_at(&a, head, t, c));
-                }
+                                      "y", at + c);
         }
+        free(y);
         free_attention_case(&a);
 }
 
@@ -1463,13 +1468,16 @@ static void attention_is_causal_and_survives_large_scores(void **state)
 /* y, lse and p of a case, as forward would leave them. */
 static void attention_forward(const struct device *device, struct attention_case *a)
 {
+        double *y = new_doubles(2 * a->hs);
         for (int64_t row = 0; row < a->B * a->H * a->T; row++) {
                 const int64_t head = row / a->T, t = row % a->T;
-                double worst, size;
+                double worst;
                 a->lse[row] = (real)attention_row(a, head, t, &worst);
+                attention_y(a, head, t, y);
                 for (int64_t c = 0; c < a->hs; c++)
-                        a->y[y_at(a, head, t, c)] = rounded(device, (real)attention_y(a, head, t, c, &size));
+                        a->y[y_at(a, head, t) + c] = rounded(device, (real)y[c]);
         }
+        free(y);
 }
 
 /* ds of a query and a key, and the bound of its error: that of p, those of dp and of the row's sum
@@ -1477,14 +1485,14 @@ static void attention_forward(const struct device *device, struct attention_case
 static double score_slope(const struct attention_case *a, int64_t head, int64_t t, int64_t j, double *bound)
 {
         const int64_t at = p_at(a, head, t, j);
+        const real *dy = a->dy + y_at(a, head, t), *y = a->y + y_at(a, head, t),
+                   *v = a->qkv + qkv_at(a, head, j, 2);
         double dp = 0, sum = 0, size = 0;
         for (int64_t c = 0; c < a->hs; c++) {
-                const int64_t i = y_at(a, head, t, c);
-                const double dy = (double)a->dy[i], v = (double)a->qkv[qkv_at(a, head, j, 2, c)],
-                             y = (double)a->y[i];
-                dp += dy * v;
-                sum += dy * y;
-                size += fabs(dy * v) + fabs(dy * y);
+                const double of_p = (double)dy[c] * (double)v[c], of_sum = (double)dy[c] * (double)y[c];
+                dp += of_p;
+                sum += of_sum;
+                size += fabs(of_p) + fabs(of_sum);
         }
         *bound = a->scale * size * (a->p[at] * (2 * a->relative[at] + (double)(a->hs + 6) * u) + FLUSHED);
         return a->scale * a->p[at] * (dp - sum);
@@ -1519,9 +1527,9 @@ static void check_gradients(const struct device *device, const struct attention_
 static void check_rows(const struct attention_case *a)
 {
         for (int64_t row = 0; row < a->B * a->H * a->T; row++) {
+                const int64_t at = y_at(a, row / a->T, row % a->T);
                 double sum = 0, size = 0;
-                for (int64_t c = 0; c < a->hs; c++) {
-                        const int64_t i = y_at(a, row / a->T, row % a->T, c);
+                for (int64_t i = at; i < at + a->hs; i++) {
                         sum += (double)a->dy[i] * (double)a->y[i];
                         size += fabs((double)a->dy[i] * (double)a->y[i]);
                 }
@@ -1535,12 +1543,13 @@ static void add_gradients(const struct attention_case *a, struct gradient *g, in
         const int64_t at = p_at(a, head, t, j);
         double ds_bound;
         const double ds = score_slope(a, head, t, j, &ds_bound), p = a->p[at];
+        const double p_bound = 2 * p * a->relative[at] + FLUSHED;
+        const int64_t q = qkv_at(a, head, t, 0), k = qkv_at(a, head, j, 1), v = qkv_at(a, head, j, 2);
+        const real *qkv = a->qkv, *dy = a->dy + y_at(a, head, t);
         for (int64_t c = 0; c < a->hs; c++) {
-                const int64_t q = qkv_at(a, head, t, 0, c), k = qkv_at(a, head, j, 1, c);
-                add_term(&g[q], ds, ds_bound, (double)a->qkv[k]);
-                add_term(&g[k], ds, ds_bound, (double)a->qkv[q]);
-                add_term(&g[qkv_at(a, head, j, 2, c)], p, 2 * p * a->relative[at] + FLUSHED,
-                         (double)a->dy[y_at(a, head, t, c)]);
+                add_term(&g[q + c], ds, ds_bound, (double)qkv[k + c]);
+                add_term(&g[k + c], ds, ds_bound, (double)qkv[q + c]);
+                add_term(&g[v + c], p, p_bound, (double)dy[c]);
         }
 }
 

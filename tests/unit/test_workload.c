@@ -370,7 +370,7 @@ static void a_table_lists_what_a_workload_of_its_own_does(void **state)
         const struct stage stage = partition_stage(&gpt, 1, 0);
         struct workloads table = {0};
         struct kernel listed[MAX_KERNELS], known[MAX_KERNELS];
-        for (int i = 0; i < 2 * (WORKLOADS + 8); i++) {
+        for (int i = 0; i < WORKLOADS + 24; i++) {
                 const struct work work = {.micro_batch_size = 1 + i % (WORKLOADS + 8),
                                           .seq_len = 8,
                                           .real_bytes = sizeof(real),

@@ -22,8 +22,8 @@ struct workload {
         /* Rows of tokens whose logits are made at once; 0: all. See workload_loss_rows. */
         int64_t loss_rows;
         struct program program[LAYERS];
-        struct listed_pass
-                *listed; /* of a table (workloads_get): passes whose kernels were listed; or NULL */
+        /* Of a table's (workloads_get): the passes whose kernels were listed. Else NULL. */
+        struct listed_pass *listed;
 };
 /* Derives the programs, for a stage that has `shards` shards. */
 void workload_init(struct workload *, const struct gpt *gpt, const struct work *work, int shards);

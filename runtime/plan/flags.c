@@ -8,17 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct flag *flag_named(const char *name)
-{
-        int count;
-        const struct flag *flags = flags_all(&count);
-        for (int i = 0; i < count; i++)
-                if (strcmp(flags[i].name, name) == 0)
-                        return &flags[i];
-        assert(!"a flag of that name");
-        return NULL;
-}
-
 static void *place(const struct flag *flag, struct options *o)
 {
         return (char *)o + flag->offset;

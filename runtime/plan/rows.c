@@ -6,8 +6,10 @@
 #include "runtime/base/parse.h"
 #include "runtime/sched/policy.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -941,25 +943,45 @@ static void write_names(void)
                         precision_name(DTYPE_BF16, (enum product_format)format);
 }
 
+static const struct flag *row_named(const char *name)
+{
+        const struct flag *row = flags;
+        while (row < flags + sizeof flags / sizeof *flags && strcmp(row->name, name) != 0)
+                row++;
+        assert(row < flags + sizeof flags / sizeof *flags);
+        return row;
+}
+
 /* A search asks for the flags of conditions a hundred times a plan. */
 static void find_flags_of_conditions(void)
 {
         for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
                 for (struct flag_conflict *c = flags[i].conflicts; c && c->sentence; c++)
                         for (int k = 0; k < FLAG_CONDITIONS && c->when[k].flag; k++)
-                                c->flags[k] = flag_named(c->when[k].flag);
+                                c->flags[k] = row_named(c->when[k].flag);
+}
+
+static void complete_rows(void)
+{
+        char names[256];
+        write_names();
+        list_schedules("; ", true, schedule_help, sizeof schedule_help);
+        snprintf(schedule_list_help, sizeof schedule_list_help, "Of %s (default axonn)",
+                 list_schedules(", ", false, names, sizeof names));
+        find_flags_of_conditions();
 }
 
 const struct flag *flags_all(int *count)
 {
-        char names[256];
-        if (!schedule_help[0]) {
-                write_names();
-                list_schedules("; ", true, schedule_help, sizeof schedule_help);
-                snprintf(schedule_list_help, sizeof schedule_list_help, "Of %s (default axonn)",
-                         list_schedules(", ", false, names, sizeof names));
-                find_flags_of_conditions();
-        }
+        static pthread_once_t once = PTHREAD_ONCE_INIT;
+        pthread_once(&once, complete_rows);
         *count = sizeof flags / sizeof *flags;
         return flags;
+}
+
+const struct flag *flag_named(const char *name)
+{
+        int count;
+        flags_all(&count);
+        return row_named(name);
 }

@@ -22,7 +22,7 @@ def some(cases):
 
 
 def some_sanitized(cases):
-    """All of them, and under the sanitizers, where they take long, a third."""
+    """All of them, and under the sanitizers, where they take long, as few as `some` takes."""
     return some(cases) if SANITIZED else cases
 
 

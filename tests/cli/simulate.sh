@@ -504,7 +504,9 @@ END
 refused "a profile in which nothing takes time is refused" 2 'prices every kernel of this plan at 0 s' \
         "$ranvier" "${small[@]}" --profile "$folder/nothing" --platform generic
 said=$("$ranvier" "${small[@]}" "${datasheet[@]}" 2>&1 >/dev/full)
-[ $? -eq 1 ] && [ "${said##*$'\n'}" = "ranvier simulate: standard output could not be written: No space left on device" ]
+status=$?
+said=$(sed '/^==.*ASan is ignoring/,/^For details/d' <<<"$said") # what AddressSanitizer says of SimGrid's stacks (sim/world/network.c)
+[ $status -eq 1 ] && [ "$said" = "ranvier simulate: standard output could not be written: No space left on device" ]
 result "a prediction that cannot be printed is a failure"
 "$ranvier" "${small[@]}" "${datasheet[@]}" <&- >&- 2>&-
 [ $? -eq 1 ]

@@ -350,7 +350,7 @@ static void check_network(bool tied, int stages, bool fused, int64_t logits_byte
         check_model(FAMILY_GPT2, tied, stages, fused, logits_bytes);
 }
 
-/* A third of a list of cases, sanitized another third, or all, as of the scripts (tests/cli/ranvier.py). */
+/* A third of a list of cases, sanitized another third, or, in make test-all, all. */
 static bool is_taken(int nth)
 {
         const char *tests = getenv("RANVIER_TESTS");

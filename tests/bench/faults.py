@@ -22,10 +22,19 @@ SETTLED = [plan for plan in resume.PLANS + resume.HALF if 2 <= plan[1] <= 4]
 
 
 class Reference:
-    """What undisturbed runs of a plan end with, and how long they take."""
+    """What undisturbed runs of a plan end with, how long they take, and how long one of a single step does."""
 
     def __init__(self, bench):
-        self.bench, self.known = bench, {}
+        self.bench, self.known, self.least = bench, {}, {}
+
+    def shortest(self, plan):
+        if plan not in self.least:
+            began = time.monotonic()
+            status, err = self.bench.train(plan, "--steps", 1)
+            if status:
+                raise SystemExit(err)
+            self.least[plan] = time.monotonic() - began
+        return self.least[plan]
 
     def of(self, plan, steps):
         key = (plan, steps)
@@ -68,6 +77,7 @@ def run(bench, reference, seed, liar):
     chance = random.Random(seed)
     plan, steps, every = chance.choice(SETTLED), chance.randint(8, 30), chance.randint(1, 5)
     rows, model, took = reference.of(plan, steps)
+    shortest = min(took, reference.shortest(plan))
     keep = ("--steps", steps, "--warmup", 3, "--checkpoint", bench.path("kept"), "--checkpoint-every", every, "--log", bench.path("kept.csv"))
     bench.clear("kept", "kept.csv")
     happened, faults = [], chance.randint(1, 3)
@@ -77,7 +87,8 @@ def run(bench, reference, seed, liar):
             break
         lies = {"LD_PRELOAD": liar, "RANVIER_LIES": 100 * seed + attempt} if liar else {}
         running = resume.start(bench, plan, *keep, *(("--resume", bench.path("kept")) if last else ()), variables=lies)
-        what = disturb(running, chance, took) if attempt < faults else "none"
+        expected = shortest + (took - shortest) * (steps - last) / steps
+        what = disturb(running, chance, expected) if attempt < faults else "none"
         happened.append(f"{what} from {last}")
         try:
             _, err = running.communicate(timeout=HANG)

@@ -74,7 +74,7 @@ def early(events):
 
 
 def check_losses(tap, folder):
-    for pp, dp, schedule, more in PLANS:
+    for pp, dp, schedule, more in ranvier.some_sanitized(PLANS):
         name = f"{pp} x {dp} {schedule} {' '.join(map(str, more))}"
         plain, before, left = train(folder, pp, dp, schedule, *BUCKETS, *more)
         losses, after, leaves = train(folder, pp, dp, schedule, *BUCKETS, *more, OVERLAP)
@@ -104,10 +104,11 @@ def total(phases):
 
 
 def check_prediction(tap, folder):
-    for more in (["--gpus", 12, "--dp", 12, "--batch-size", 24], ["--gpus", 24, "--pp", 2, "--dp", 12, "--batch-size", 96],
-                 ["--gpus", 24, "--pp", 2, "--dp", 12, "--batch-size", 96, "--schedule", "1f1b", "--clip", 0],
-                 ["--gpus", 12, "--dp", 12, "--batch-size", 24, "--recompute", "full"], ["--gpus", 12, "--dp", 12, "--batch-size", 24, *ZERO],
-                 ["--gpus", 24, "--pp", 2, "--dp", 12, "--batch-size", 96, "--schedule", "1f1b", "--clip", 0, *ZERO]):
+    for more in ranvier.some_sanitized([
+            ["--gpus", 12, "--dp", 12, "--batch-size", 24], ["--gpus", 24, "--pp", 2, "--dp", 12, "--batch-size", 96],
+            ["--gpus", 24, "--pp", 2, "--dp", 12, "--batch-size", 96, "--schedule", "1f1b", "--clip", 0],
+            ["--gpus", 12, "--dp", 12, "--batch-size", 24, "--recompute", "full"], ["--gpus", 12, "--dp", 12, "--batch-size", 24, *ZERO],
+            ["--gpus", 24, "--pp", 2, "--dp", 12, "--batch-size", 96, "--schedule", "1f1b", "--clip", 0, *ZERO]]):
         plain, said = simulate(folder, *more)
         found, err = simulate(folder, *more, OVERLAP)
         name = " ".join(map(str, more))

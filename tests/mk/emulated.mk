@@ -51,11 +51,12 @@ $(BUILD)/tests/test_cuda_host $(BUILD)/tests/test_gate: $(BUILD)/tests/%: $(EMUL
 # Refusals, limits, failures and graphs of `train --device cuda`.
 SCRIPT_TESTS += tests/cli/device.py
 # What it trains: the CPU device's losses; what it calls in the loop.
-# Minutes under the sanitizers, where test_conformance runs the same kernels.
+# Minutes under the sanitizers, where device.py trains on the same device.
 SCRIPT_TESTS += $(if $(SAN),,tests/cli/cuda_emulated.py)
 run-tests: $(EMULATED_PLUGIN)
 
 # Of every kernel with the CPU device, and of what device.h promises: on the emulated CUDA, or, make test-gpu, a GPU.
-TESTS += test_conformance
+# Not under the sanitizers: the emulation checks each access of a kernel in every build, and test_kernels has those of the CPU device.
+TESTS += $(if $(SAN),,test_conformance)
 $(BUILD)/tests/test_conformance: $(call obj,tests/unit/test_conformance.c tests/unit/launches.c) $(call lib,device models base) | $(EMULATED_PLUGIN)
 	$(TEST_LINK) $(DEVICE_LIBS)

@@ -5,10 +5,15 @@
 #include "runtime/base/number.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/numbers.h"
+#include "tests/unit/sanitized.h"
 
 #include <string.h>
 
-enum { SEED = 20260722, SEARCHES = 300 };
+enum {
+        SEED = 20260722,
+        SEARCHES = SANITIZED ? 100 : 300,
+        APART = SANITIZED ? 3 : 1 /* percent, of the limits that are tried */
+};
 
 static struct options small_plan(int pp, int dp, int micro_batch_size, int batch_size)
 {
@@ -473,7 +478,7 @@ static void more_memory_never_costs_more(void **state)
         bool were_enough = false;
         int where, with = 0, without = 0;
         int64_t max = max_bytes(&o, MEMORY_DEVICE, &where);
-        for (int part = 1; part < 100; part++) {
+        for (int part = 1; part < 100; part += APART) {
                 struct capacity capacity = {{max * part / 100, 0}};
                 int count = capacity_changes(&o, &capacity, cost, &costs, changes);
                 without += count == 0;
@@ -519,7 +524,7 @@ static void what_is_proposed_is_never_refused(void **state)
                 o.policy = cases[i].policy;
                 o.dtype = DTYPE_FP16;
                 const int64_t max = max_bytes(&o, MEMORY_DEVICE, &where);
-                for (int part = 2; part < 100; part++) {
+                for (int part = 2; part < 100; part += APART) {
                         struct capacity capacity = {{max * part / 100, 0}};
                         const int count = capacity_changes(&o, &capacity, cost, &costs, changes);
                         for (int c = 0; c < count; c++) {

@@ -4,6 +4,7 @@
 #include "sim/world/collective.h"
 #include "sim/world/network.h"
 #include "tests/unit/numbers.h"
+#include "tests/unit/sanitized.h"
 
 #include <math.h>
 #include <simgrid/actor.h>
@@ -132,12 +133,7 @@ static const struct {
 static const int64_t sizes[] = {16, 4096, 262144, 8 << 20, 256 << 20};
 
 enum { PLACEMENTS = sizeof placements / sizeof *placements, SIZES = sizeof sizes / sizeof *sizes };
-/* The sanitizers look at code, not at numbers: there every third size will do. */
-#ifdef __SANITIZE_ADDRESS__
-enum { SIZES_APART = 3 };
-#else
-enum { SIZES_APART = 1 };
-#endif
+enum { SIZES_APART = SANITIZED ? 3 : 1 };
 
 struct worst {
         double error;

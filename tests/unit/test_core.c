@@ -3,6 +3,7 @@
 #include "runtime/sched/policy.h"
 #include "tests/paper/observer.h"
 #include "tests/paper/equal_stages.h"
+#include "tests/unit/sanitized.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,11 +14,7 @@
 
 #include <cmocka.h>
 
-#ifdef __SANITIZE_ADDRESS__
-enum { PLANS = 3000, SEED = 20221101 }; /* each takes three times as long there */
-#else
-enum { PLANS = 12000, SEED = 20221101 };
-#endif
+enum { PLANS = SANITIZED ? 2000 : 12000, SEED = 20221101 };
 
 static uint64_t random_next(uint64_t *state)
 {

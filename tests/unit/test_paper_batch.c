@@ -4,6 +4,7 @@
 #include "sim/search/jobs.h"
 #include "sim/world/paper_batch.h"
 #include "tests/paper/plans.h"
+#include "tests/unit/sanitized.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,11 +16,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#ifdef __SANITIZE_ADDRESS__
-enum { PLANS = 20 }; /* they look at code and not at numbers */
-#else
-enum { PLANS = 80 };
-#endif
+enum { PLANS = SANITIZED ? 20 : 80 };
 enum { SEED = 20261122 };
 
 static bool nothing(void *context)

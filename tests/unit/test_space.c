@@ -1,6 +1,7 @@
 /* The search for plans: several processes find what one finds, and a search that leaves out what is beyond
  * the reach of the best finds all that is within it. */
 #include "sim/search/space.h"
+#include "tests/unit/sanitized.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -22,12 +23,7 @@ static const struct question questions[] = {
         {"gpt-12b", "v100-datasheet", "summit", 6, 12, 512, "1,3", "1", "1"},
         {"mixtral-tiny", "a100", "dgx-a100", 8, 32, 64, "1,2", "1", "1,2,4"},
 };
-/* Under the sanitizers, which look at code and not at numbers, the last and smallest alone. */
-#ifdef __SANITIZE_ADDRESS__
-enum { FIRST = 2 };
-#else
-enum { FIRST = 0 };
-#endif
+enum { FIRST = SANITIZED ? 2 : 0 }; /* the last is the smallest */
 enum { QUESTIONS = sizeof questions / sizeof *questions };
 
 static struct space ask(const struct question *q)

@@ -115,6 +115,11 @@ void said_end(struct said *s)
         fflush(s->to);
 }
 
+bool said_is_over(const struct said *s)
+{
+        return s->signal || s->aborted || s->lost || s->code;
+}
+
 char *said_text(const struct said *s, int status, char text[SAID_TEXT])
 {
         const char *on = s->node[0] ? " on " : "";

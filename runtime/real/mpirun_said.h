@@ -29,6 +29,9 @@ struct said {
 void said_take(struct said *, const char *text, size_t size);
 void said_end(struct said *);
 
+/* Whether it has said what ended the run: then it ends the other ranks, and itself. */
+bool said_is_over(const struct said *);
+
 /* Writes what ended the run, such as "rank 1 on node3 was ended by signal 9 (Killed)"; `status` is mpirun's,
  * as waitpid has it. Returns `text`. */
 enum { SAID_TEXT = 256 };

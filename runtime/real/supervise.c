@@ -285,6 +285,11 @@ static int attempt(struct supervisor *s, char why[SAID_TEXT])
                          silence_allowed(s));
         else
                 said_text(&end.said, end.status, why);
+        if (end.stuck) {
+                const size_t length = strlen(why);
+                snprintf(why + length, SAID_TEXT - length,
+                         ", and mpirun, which did not end by itself, was ended");
+        }
         return final_status(&end);
 }
 

@@ -16,9 +16,9 @@
 
 enum { NOT_STARTED = 127 };
 
-/* Seconds that mpirun has to end ranks that hang; after which a wish to stop is said again; and the most that
- * is waited for anything at one time. */
-enum { GRACE = 15, REPEAT = 1, LONGEST_WAIT = 100000 };
+/* Seconds that mpirun has to end ranks that hang; and to end once it has said what ended one; after which a
+ * wish to stop is said again; and the most that is waited for anything at one time. */
+enum { GRACE = 15, ENDING = 30, REPEAT = 1, LONGEST_WAIT = 100000 };
 
 /* The list of our children; NULL: the kernel has none. */
 static FILE *open_children(void)
@@ -199,14 +199,17 @@ int watch_run(struct watch *w, char *const *words, double silence, struct watch_
         for (bool ended = false; !ended;) {
                 const double next = w->asked == 1 ? fmin(until, repeat) : until;
                 const bool nothing = wait_until(polled, 2, next) == 0;
-                if (nothing && now_seconds() > until) {
-                        kill(child.pid, end->silent ? SIGKILL : SIGTERM);
-                        end->silent = true;
-                        until = now_seconds() + GRACE;
-                } else if (polled[0].revents && !end->silent)
-                        until = now_seconds() + silence;
+                const bool asked_to_end = end->silent || end->stuck;
                 if (polled[0].revents && !take_text(child.from, &end->said))
                         polled[0].fd = -1;
+                const bool over = said_is_over(&end->said);
+                if (nothing && now_seconds() > until) {
+                        kill(child.pid, asked_to_end ? SIGKILL : SIGTERM);
+                        end->stuck |= over && !asked_to_end;
+                        end->silent |= !over && !asked_to_end;
+                        until = now_seconds() + GRACE;
+                } else if (polled[0].revents && !asked_to_end)
+                        until = now_seconds() + (over ? fmin(silence, ENDING) : silence);
                 const int before = w->asked;
                 if (polled[1].revents && take_signals(w))
                         ended = waitpid(child.pid, &end->status, WNOHANG) == child.pid;

@@ -26,14 +26,16 @@ void watch_close(struct watch *);
 struct watch_end {
         int status;  /* as waitpid has it */
         bool silent; /* it was ended because it said nothing for too long */
+        bool stuck;  /* it was, because it had said what ended its ranks and did not end itself */
         struct said said;
 };
 
 /* Runs a command, whose words end with NULL, with our standard input and output, and waits for its end. The
  * first signal that asks becomes SIGUSR1, again every second, which mpirun hands on to its ranks, who keep a
  * checkpoint; the others SIGTERM. If nothing comes on its standard error for `silence` seconds, it is ended:
- * by SIGTERM, and a while later by SIGKILL. Returns 0, or RV_ESYSTEM with a sentence if it could not be
- * started. */
+ * by SIGTERM, and a while later by SIGKILL; so it is where it has said what ended its ranks and is still
+ * there half a minute later, as one of Open MPI 4.1 can be, which waits for itself at its own end. Returns 0,
+ * or RV_ESYSTEM with a sentence if it could not be started. */
 int watch_run(struct watch *, char *const *words, double silence, struct watch_end *end,
               struct rv_error_info *err);
 

@@ -9,7 +9,6 @@ Usage: faults.py [RUNS [FIRST SEED [LIAR]]]"""
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -90,17 +89,16 @@ def run(bench, reference, seed, liar):
         expected = shortest + (took - shortest) * (steps - last) / steps
         what = disturb(running, chance, expected) if attempt < faults else "none"
         happened.append(f"{what} from {last}")
-        try:
-            _, err = running.communicate(timeout=HANG)
-        except subprocess.TimeoutExpired:
-            os.killpg(running.pid, signal.SIGKILL)
+        err = resume.end_of(running, HANG)
+        if err is None:
             return f"hangs for {HANG} s", plan, happened
+        happened += ["stuck"] * (running.returncode == -signal.SIGKILL)
         happened += ["damaged"] * err.count("checksum")
         kept = max(bench.steps("kept"), default=0)
         if liar and running.returncode and "no checkpoint in it is whole" in err:
             bench.clear("kept", "kept.csv")
             continue
-        if what != "kill" and running.returncode:
+        if what != "kill" and running.returncode not in (0, -signal.SIGKILL):
             return f"status {running.returncode}: {err}", plan, happened
         # A checkpoint that is due waits for the one before it: at most that one and the steps since are lost.
         if what == "kill" and not liar and logged(bench) - kept > 2 * every:
@@ -116,7 +114,7 @@ def run(bench, reference, seed, liar):
 def main():
     runs, first = (int(sys.argv[i]) if len(sys.argv) > i else default for i, default in ((1, 100), (2, 0)))
     liar = os.path.abspath(sys.argv[3]) if len(sys.argv) > 3 else None
-    wrong, kills, stops, damaged = 0, 0, 0, 0
+    wrong, kills, stops, damaged, stuck = 0, 0, 0, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         bench = resume.Bench(folder)
         reference = Reference(bench)
@@ -125,11 +123,14 @@ def main():
             kills += sum(what.startswith("kill") for what in happened)
             stops += sum(what.startswith("stop") for what in happened)
             damaged += happened.count("damaged")
+            stuck += happened.count("stuck")
             if why:
                 wrong += 1
                 print(f"seed {seed}, {resume.named(plan)}, {', '.join(happened)}: {why}", flush=True)
             elif (seed - first) % 25 == 24:
                 print(f"{seed - first + 1} runs, {kills} killed, {stops} stopped for a while, {damaged} damaged checkpoints named, {wrong} wrong", flush=True)
+    if stuck:
+        print(f"{stuck} times mpirun did not end when all its ranks had ({HANG} s), and was")
     print(f"{runs} runs, {kills} ranks killed, {stops} stopped for a while, {damaged} damaged checkpoints named: {runs - wrong} ended as undisturbed, {wrong} did not")
     raise SystemExit(1 if wrong else 0)
 

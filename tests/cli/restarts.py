@@ -20,7 +20,8 @@ REPLICAS = ("tiny", ("--dp", 2))
 LONG = ("--steps", 100000, "--warmup", 3)
 MPIRUN = "mpirun --oversubscribe --bind-to none"
 # In the place of mpirun. It writes down what it was asked for; of a list of hosts those that the file `gone` names do not answer; and ranks of a
-# training on them are all on this machine. A line "start N" in the file `dies` ends the N-th start as Open MPI does if a host is lost.
+# training on them are all on this machine. A file `dies-N` ends the N-th start with what it says, as Open MPI does if a host is lost; with a file `stays-N` that mpirun
+# does not end itself, whatever asks it to.
 FAKE = r"""#!/bin/bash
 here=$(dirname "$0")
 echo "$*" >>"$here/asked"
@@ -31,6 +32,7 @@ starts=$(grep -c ranvier-train "$here/asked")
 if [ -e "$here/dies-$starts" ]; then
         cat "$here/dies-$starts" >&2
         [ -e "$here/gone-after-$starts" ] && cp "$here/gone-after-$starts" "$here/gone"
+        [ -e "$here/stays-$starts" ] && trap "" TERM && sleep 300
         exit 1
 fi
 all=()
@@ -208,6 +210,21 @@ def check_death(tap, bench):
             running.stderr.close()
 
 
+def begin_stuck(folder):
+    """A training whose first mpirun says that a rank was killed, and stays. It takes 20 seconds, beside what else is done."""
+    bench = resume.Bench(folder)
+    killed = BORDER + "mpirun noticed that process rank 1 with PID 0 on node a exited on signal 9 (Killed).\n" + BORDER
+    mpirun = fake(bench, dies_1=killed, stays_1="")
+    return bench, start(bench, PIPELINE, *keep(bench), "--restarts", 2, "--hang-timeout", "5s", "--hosts", "a:2", *mpirun)
+
+
+def check_stuck(tap, bench, running):
+    _, err = running.communicate(timeout=120)
+    tap.ok(running.returncode == 0 and logged(bench) == resume.STEPS and
+           "rank 1 on a was ended by signal 9 (Killed), and mpirun, which did not end by itself, was ended: starts again from the beginning, 1 restart is left" in err,
+           "an mpirun that has said what ended its ranks, and stays, is ended", f"{running.returncode} {logged(bench)} {err}")
+
+
 def check_hang(tap, bench):
     """A rank that is stopped for good: the others wait for it, and nobody says anything."""
     bench.clear("kept", "kept.csv")
@@ -328,7 +345,8 @@ def check_others(tap, bench):
 
 def main():
     tap = ranvier.Tap()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as apart:
+        stuck = begin_stuck(apart)
         bench = resume.Bench(folder)
         check_kills(tap, bench, range(2))
         check_init(tap, bench)
@@ -342,6 +360,7 @@ def main():
         check_threads(tap, bench)
         check_mpirun(tap, bench)
         check_others(tap, bench)
+        check_stuck(tap, *stuck)
     tap.end()
 
 

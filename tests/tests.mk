@@ -1,7 +1,9 @@
 # Test binaries and scripts; each room lists its own in tests/mk/.
 TESTS :=
 SCRIPT_TESTS :=
-TEST_LINK = $(if $(V),,@)mkdir -p $(@D); $(if $(V),,printf '  %-6s%s\n' link $@;) $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) -lcmocka $(GSL_LIBS) -ljansson -lm
+# The programs' BLAS comes before GSL's, which has functions of the same names.
+TEST_LINK = $(if $(V),,@)mkdir -p $(@D); $(if $(V),,printf '  %-6s%s\n' link $@;) $(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) -lcmocka \
+	$(if $(filter %/libdevice.a %/libnn_double.a,$^),$(DEVICE_LIBS)) $(GSL_LIBS) -ljansson -lm
 include $(wildcard tests/mk/*.mk)
 TEST_BINARIES = $(TESTS:%=$(BUILD)/tests/%)
 

@@ -59,4 +59,4 @@ run-tests: $(EMULATED_PLUGIN)
 # Not under the sanitizers: the emulation checks each access of a kernel in every build, and test_kernels has those of the CPU device.
 TESTS += $(if $(SAN),,test_conformance)
 $(BUILD)/tests/test_conformance: $(call obj,tests/unit/test_conformance.c tests/unit/launches.c) $(call lib,device models base) | $(EMULATED_PLUGIN)
-	$(TEST_LINK) $(DEVICE_LIBS)
+	$(TEST_LINK)

@@ -1,7 +1,7 @@
 TESTS += test_train_options
 $(BUILD)/tests/test_train_options: $(call obj,tests/unit/test_train_options.c runtime/real/train_options.c runtime/real/hosts.c) \
                 $(call lib,nn device launch engine core models base)
-	$(TEST_LINK) $(BLAS_LIBS) $(LAUNCH_LIBS)
+	$(TEST_LINK) $(LAUNCH_LIBS)
 SCRIPT_TESTS += tests/cli/weights.py tests/cli/shards.py tests/cli/context.py tests/cli/allreduce.sh tests/cli/offload.py tests/cli/net_link.py tests/cli/resume.py tests/cli/restarts.py tests/cli/logical.py
 # Under the sanitizers these take longer than all others; what they run, shards.py, zero.py and overlap.py run there, too.
 SCRIPT_TESTS += $(if $(SAN),,tests/cli/equivalence.py tests/cli/experts.py tests/cli/pytorch.py tests/cli/transformers.py tests/cli/virtual_stages.py tests/cli/sharded_experts.py)
@@ -13,7 +13,7 @@ $(BUILD)/tests/offload: $(call obj,tests/bench/offload.c) $(call lib,real nn net
 	$(LINK) $(MPI_LIBS) $(BLAS_LIBS) -ljansson -lm
 TESTS += test_collect
 $(BUILD)/tests/test_collect: $(call obj,tests/unit/test_collect.c) $(call lib,real nn net device engine core models base)
-	$(TEST_LINK) $(MPI_LIBS) $(DEVICE_LIBS)
+	$(TEST_LINK) $(MPI_LIBS)
 TESTS += test_kernel_times
 $(BUILD)/tests/test_kernel_times: $(call obj,tests/unit/test_kernel_times.c runtime/real/kernel_times.c) \
                 $(call lib,engine core models base)
@@ -27,7 +27,7 @@ run-tests: $(if $(SAN),,$(BUILD)/tests/refuse_calloc.so)
 # What our own code allocates during a batch: its calls go through the test's.
 TESTS += test_allocations
 $(BUILD)/tests/test_allocations: $(call obj,tests/unit/test_allocations.c) $(call lib,real nn net device engine core models base)
-	$(TEST_LINK) $(MPI_LIBS) $(DEVICE_LIBS) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc mmap)
+	$(TEST_LINK) $(MPI_LIBS) $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc mmap)
 TESTS += test_staged
 $(BUILD)/tests/test_staged: $(call obj,tests/unit/test_staged.c runtime/real/staged.c)
 	$(TEST_LINK)

@@ -25,8 +25,9 @@ static const char documentation[] =
         "that fit "
         "on paper, and simulates the best.\v"
         "GPT 12B on Summit, without having it:\n"
-        "  ranvier sweep gpt-12b --profile v100-datasheet --platform summit \\\n"
-        "      --gpus 48,96 --batch-size 2048 --csv sweep.csv --plot sweep\n"
+        "  ranvier sweep gpt-12b --gpus 48,96 --offload both --batch-size 1536 \\\n"
+        "      --recompute full --profile v100-datasheet --platform summit \\\n"
+        "      --csv sweep.csv --plot sweep\n"
         "Under mpirun the ranks share the simulations through files beside the CSV, which all of them must "
         "see:\n"
         "  mpirun -n 8 ranvier sweep ... --csv sweep.csv\n";

@@ -43,7 +43,6 @@ CHANGED = [
     (r"plan llama3-70b --gpus 64", "plan llama3-8b --gpus 8", "a search of fewer plans"),
     (r"--steps \d{2,}", "--steps 4", "the same training, of fewer steps"),
     (r"(?<=train )gpt2-124m(?! --device cuda)", "small.json", "124 million parameters take a minute to train"),
-    (r"demo,gpt2-124m", "small.json --quick", "124 million parameters take minutes to measure"),
     (r"--ranks 2 --quick (?=--out)", "--ranks 2 --quick --model small.json ", "a family of fewer kernels"),
     (r"--profile mine.json", "--profile here.json", "a reader's own is one that calibrate wrote"),
     (r"(?<=--model )demo,(?=my-model|small)", "", "one model is enough"),

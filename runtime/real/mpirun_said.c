@@ -117,7 +117,7 @@ void said_end(struct said *s)
 
 bool said_is_over(const struct said *s)
 {
-        return s->signal || s->aborted || s->lost || s->code;
+        return !is_first(s) || s->code != 0;
 }
 
 char *said_text(const struct said *s, int status, char text[SAID_TEXT])

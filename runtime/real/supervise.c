@@ -260,7 +260,7 @@ static int final_status(const struct watch_end *end)
         const int status = WIFEXITED(end->status) ? WEXITSTATUS(end->status) : -1;
         if (status == 0 || end->said.crowded)
                 return status;
-        if (end->silent || end->said.signal || end->said.aborted || end->said.lost)
+        if (end->why == WATCH_SILENT || end->said.signal || end->said.aborted || end->said.lost)
                 return -1;
         /* Ranks that end by themselves with 1 have said why. mpirun itself does without a word of theirs. */
         if (end->said.code == FAILED || end->said.code == USAGE || end->said.code == STOPPED)
@@ -280,16 +280,13 @@ static int attempt(struct supervisor *s, char why[SAID_TEXT])
                 fprintf(stderr, "ranvier train: %s\n", err.sentence);
                 return FAILED;
         }
-        if (end.silent)
+        if (end.why == WATCH_SILENT)
                 snprintf(why, SAID_TEXT, "the ranks said nothing for %g s, and were ended",
                          silence_allowed(s));
         else
                 said_text(&end.said, end.status, why);
-        if (end.stuck) {
-                const size_t length = strlen(why);
-                snprintf(why + length, SAID_TEXT - length,
-                         ", and mpirun, which did not end by itself, was ended");
-        }
+        if (end.why == WATCH_STUCK)
+                fprintf(stderr, "ranvier train: mpirun did not end by itself, and was ended\n");
         return final_status(&end);
 }
 

@@ -199,16 +199,15 @@ int watch_run(struct watch *w, char *const *words, double silence, struct watch_
         for (bool ended = false; !ended;) {
                 const double next = w->asked == 1 ? fmin(until, repeat) : until;
                 const bool nothing = wait_until(polled, 2, next) == 0;
-                const bool asked_to_end = end->silent || end->stuck;
                 if (polled[0].revents && !take_text(child.from, &end->said))
                         polled[0].fd = -1;
                 const bool over = said_is_over(&end->said);
                 if (nothing && now_seconds() > until) {
-                        kill(child.pid, asked_to_end ? SIGKILL : SIGTERM);
-                        end->stuck |= over && !asked_to_end;
-                        end->silent |= !over && !asked_to_end;
+                        kill(child.pid, end->why == WATCH_BY_ITSELF ? SIGTERM : SIGKILL);
+                        if (end->why == WATCH_BY_ITSELF)
+                                end->why = over ? WATCH_STUCK : WATCH_SILENT;
                         until = now_seconds() + GRACE;
-                } else if (polled[0].revents && !asked_to_end)
+                } else if (polled[0].revents && end->why == WATCH_BY_ITSELF)
                         until = now_seconds() + (over ? fmin(silence, ENDING) : silence);
                 const int before = w->asked;
                 if (polled[1].revents && take_signals(w))

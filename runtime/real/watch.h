@@ -24,9 +24,12 @@ void watch_close(struct watch *);
 
 /* How mpirun ended. */
 struct watch_end {
-        int status;  /* as waitpid has it */
-        bool silent; /* it was ended because it said nothing for too long */
-        bool stuck;  /* it was, because it had said what ended its ranks and did not end itself */
+        int status; /* as waitpid has it */
+        enum {
+                WATCH_BY_ITSELF,
+                WATCH_SILENT, /* it was ended: it said nothing for too long */
+                WATCH_STUCK   /* it was ended: it had said what ended its ranks, and did not end itself */
+        } why;
         struct said said;
 };
 

@@ -221,7 +221,7 @@ def begin_stuck(folder):
 def check_stuck(tap, bench, running):
     _, err = running.communicate(timeout=120)
     tap.ok(running.returncode == 0 and logged(bench) == resume.STEPS and
-           "rank 1 on a was ended by signal 9 (Killed), and mpirun, which did not end by itself, was ended: starts again from the beginning, 1 restart is left" in err,
+           "mpirun did not end by itself, and was ended\nranvier train: rank 1 on a was ended by signal 9 (Killed): starts again from the beginning, 1 restart is left" in err,
            "an mpirun that has said what ended its ranks, and stays, is ended", f"{running.returncode} {logged(bench)} {err}")
 
 

@@ -26,24 +26,24 @@ class Reference:
     def __init__(self, bench):
         self.bench, self.known, self.least = bench, {}, {}
 
+    def seconds(self, plan, *more):
+        began = time.monotonic()
+        status, err = self.bench.train(plan, *more)
+        if status:
+            raise SystemExit(err)
+        return time.monotonic() - began
+
     def shortest(self, plan):
         if plan not in self.least:
-            began = time.monotonic()
-            status, err = self.bench.train(plan, "--steps", 1)
-            if status:
-                raise SystemExit(err)
-            self.least[plan] = time.monotonic() - began
+            self.least[plan] = self.seconds(plan, "--steps", 1)
         return self.least[plan]
 
     def of(self, plan, steps):
         key = (plan, steps)
         if key not in self.known:
             self.bench.clear("whole", "whole.csv")
-            began = time.monotonic()
-            status, err = self.bench.train(plan, "--steps", steps, "--warmup", 3, "--checkpoint", self.bench.path("whole"), "--log", self.bench.path("whole.csv"))
-            if status:
-                raise SystemExit(err)
-            self.known[key] = (resume.rows(self.bench.path("whole.csv")), resume.read(self.bench.path("whole", "model.safetensors")), time.monotonic() - began)
+            took = self.seconds(plan, "--steps", steps, "--warmup", 3, "--checkpoint", self.bench.path("whole"), "--log", self.bench.path("whole.csv"))
+            self.known[key] = (resume.rows(self.bench.path("whole.csv")), resume.read(self.bench.path("whole", "model.safetensors")), took)
         return self.known[key]
 
 

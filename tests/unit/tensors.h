@@ -8,6 +8,7 @@
 #include "runtime/device/cpu/variant.h"
 #include "runtime/device/device.h"
 #include "tests/unit/numbers.h"
+#include "tests/unit/sanitized.h"
 
 static const double u = FLT_EPSILON / 2.0;
 static const uint64_t seed = 20240611;
@@ -130,11 +131,7 @@ static inline double stored(const struct device *device, double expected, double
 /* Under a sanitizer, which takes its time, only the one that a run takes. */
 static inline bool is_tested(const struct cpu_variant *v)
 {
-#ifdef __SANITIZE_ADDRESS__
-        return v == cpu_variant_choose(cpu_variants, cpu_variant_count, NULL, NULL);
-#else
-        return v->runs();
-#endif
+        return SANITIZED ? v == cpu_variant_choose(cpu_variants, cpu_variant_count, NULL, NULL) : v->runs();
 }
 
 #endif

@@ -1,4 +1,3 @@
-#define _DEFAULT_SOURCE /* madvise */
 #include "calibrate/files.h"
 
 #include "runtime/checkpoint/stream.h"
@@ -7,11 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { FIRST = 1 << 20, TIMES = 16, TENSOR = 4 << 20, HUGE_PAGE = 2 << 20 };
+enum { FIRST = 1 << 20, TIMES = 16, TENSOR = 4 << 20 };
 
 /* The largest. Of a measurement that is asked to be short, 256 MiB would be the longest part. */
 static int64_t last_bytes(const struct request *request)
@@ -55,11 +53,10 @@ static int open_ends(struct ends *ends, const struct request *request, struct rv
         if (rc != RV_OK)
                 return rc;
         ends->there = ends->device->ops->alloc(ends->device, MEMORY_DEVICE, MEMORY_WORKSPACE, bytes);
-        ends->host = aligned_alloc(HUGE_PAGE, (size_t)bytes);
+        ends->host = device_host_alloc(ends->device, bytes);
         if (!ends->there || !ends->host)
                 return rv_fail(err, RV_ESYSTEM, "no memory to copy and write %lld MiB",
                                (long long)bytes >> 20);
-        madvise(ends->host, (size_t)bytes, MADV_HUGEPAGE);
         fill(ends->host, bytes);
         ends->device->ops->copy(ends->device, DEVICE_HOST_TO_DEVICE, ends->there, ends->host, bytes);
         ends->device->ops->synchronize(ends->device);
@@ -107,8 +104,9 @@ bool files_write(struct net *net, const struct request *request, struct samples 
                 copy_out(&ends, net, bytes, samples);
                 rc = write_file(path, ends.host, bytes, samples, err);
         }
-        if (ends.device)
+        if (ends.device) {
+                device_host_free(ends.device, ends.host);
                 ends.device->ops->close(ends.device);
-        free(ends.host);
+        }
         return rc == RV_OK;
 }

@@ -61,7 +61,7 @@ struct device_ops {
         void (*begin_group)(struct device *);
         void (*end_group)(struct device *);
         /* Queues a copy between host and device memory on a copy lane. Does not block, if the host memory is
-         * alloc's; outside the batch it may be any. */
+         * alloc's or pinned; outside the batch it may be any. */
         void (*copy)(struct device *, enum device_lane lane, void *to, const void *from, int64_t bytes);
         /* Queues an event behind everything on `lane`; device_poll returns `token` (>= 0) once it is
          * reached. */
@@ -72,6 +72,12 @@ struct device_ops {
          * that shares its processors with the lanes, which polling takes from them. Returns at once for
          * awake_seconds after an event was queued. May be NULL: poll instead. */
         void (*wait)(struct device *, double seconds);
+        /* Pins host memory of the caller's, whose pages were touched, so that copies to and from it run at
+         * the link's rate and do not block; unpin, before the memory is freed and the device closed, ends
+         * that. Memory that CUDA will not pin stays as it is. Both may be NULL: there is nothing to pin for.
+         */
+        void (*pin)(struct device *, void *memory, int64_t bytes);
+        void (*unpin)(struct device *, void *memory);
         /* Blocks until every lane is empty. For outside the batch: set-up, checkpoint, tests. */
         void (*synchronize)(struct device *);
         /* Stores how many bytes of the device's memory are free, and how many it has, as the driver counts
@@ -144,6 +150,13 @@ struct device {
  * more than one stage's memory calls it before nn_open, which otherwise reserves what its stage needs.
  * Returns RV_OK, also if there was nothing to do, or what ops->reserve returns. */
 int device_reserve(struct device *, const int64_t bytes[MEMORY_SPACES], struct rv_error_info *err);
+
+/* Returns `bytes` of host memory for large copies to and from the device, on huge pages, zeroed, and pinned
+ * where the device can; not of what the device counts and limits. The caller gives it back by
+ * device_host_free, before the device is closed. NULL: there is not so much. */
+void *device_host_alloc(struct device *, int64_t bytes);
+/* `memory` may be NULL. */
+void device_host_free(struct device *, void *memory);
 
 /* Lets the host rest while it waits for the device, so that it takes no processor from the lanes. Returns
  * when there may be a token to poll, or after 2 ms if `network` (messages are under way and must be looked

@@ -1,4 +1,3 @@
-#define _DEFAULT_SOURCE /* madvise */
 #include "runtime/real/keep.h"
 
 #include "runtime/base/file.h"
@@ -15,7 +14,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -437,14 +435,12 @@ static int make_folder(struct keeper *k, struct rv_error_info *err)
 
 static int open_copy(struct keeper *k, struct rv_error_info *err)
 {
-        const size_t bytes = (size_t)(STATE_KINDS * k->elements + 1) * sizeof *k->copy;
-        k->copy = aligned_alloc(1 << 21, (bytes + (1 << 21) - 1) & ~(size_t)((1 << 21) - 1));
+        const int64_t bytes = (STATE_KINDS * k->elements + 1) * (int64_t)sizeof *k->copy;
+        k->copy = device_host_alloc(k->trainer->device, bytes);
         if (!k->copy)
                 return rv_fail(err, RV_ESYSTEM,
-                               "no host memory for the copy of %zu bytes that a checkpoint is written from",
-                               bytes);
-        madvise(k->copy, bytes, MADV_HUGEPAGE);
-        memset(k->copy, 0, bytes); /* so that no batch waits for pages */
+                               "no host memory for the copy of %lld bytes that a checkpoint is written from",
+                               (long long)bytes);
         return RV_OK;
 }
 
@@ -493,7 +489,7 @@ void keeper_close(struct keeper *k)
         json_decref(k->index);
         json_decref(k->data);
         free(k->pieces);
-        free(k->copy);
+        device_host_free(k->trainer->device, k->copy);
         free(k->parts);
         free(k->done.each);
         free(k);

@@ -295,11 +295,13 @@ def check_calibrated(tap, folder):
     tap.ok("has no products that were timed" in str(said), "refused: a profile without timed products", said)
 
 
-def check_loop(tap, folder, grid, precision, *more):
+def check_loop(tap, folder, grid, precision, *more, checkpoints=False):
     """Twice the steps: what belongs to the set-up is counted as often, kernels and copies twice."""
-    name = f"{precision}, {grid[0]} x {grid[1]} {' '.join(more)}".strip()
-    _, short = train(folder, "cuda", grid, precision, *more)
-    _, long = train(folder, "cuda", grid, precision, *more, steps=2 * STEPS)
+    name = f"{precision}, {grid[0]} x {grid[1]} {' '.join(more)}".strip() + ", checkpoints" * checkpoints
+    def run(steps):
+        kept = ["--checkpoint", os.path.join(folder, f"kept-{steps}"), "--checkpoint-every", 1] if checkpoints else []
+        return train(folder, "cuda", grid, precision, *more, *kept, steps=steps)[1]
+    short, long = run(STEPS), run(2 * STEPS)
     if not short or not long:
         tap.ok(False, f"{name}: trains", (short, long))
         return
@@ -338,7 +340,7 @@ def main():
         check_nccl(tap, folder)
         check_attention_library(tap, folder)
         check_calibrated(tap, folder)
-        check_loop(tap, folder, (1, 1), "fp32")
+        check_loop(tap, folder, (1, 1), "fp32", checkpoints=True)
         check_loop(tap, folder, (2, 1), "bf16", *OFFLOAD, "--offload-activations")
         check_loop(tap, folder, (1, 2), "mixed", "--fusion", "off")
     tap.end()

@@ -19,7 +19,7 @@ struct emulated_counters {
         int64_t graph_captures, graph_instantiations, graph_launches;
         int64_t kernel_launches; /* by the host, captured or queued; a launched graph's kernels are no more */
         int64_t kernels_run;
-        int64_t copies, pageable_copies; /* the second: with host memory that is not cudaHostAlloc's */
+        int64_t copies, pageable_copies; /* the second: with host memory that is not pinned */
         int64_t memsets, products, product_refusals;
 };
 const struct emulated_counters *emulated_counts(void);

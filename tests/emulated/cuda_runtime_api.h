@@ -114,6 +114,7 @@ struct cudaDeviceProp {
 #define cudaEventDisableTiming         0x02
 #define cudaHostAllocDefault           0x00
 #define cudaHostAllocPortable          0x01
+#define cudaHostRegisterPortable       0x01
 #define cudaHostAllocMapped            0x02
 #define cudaHostAllocWriteCombined     0x04
 #define cudaDeviceScheduleSpin         0x01
@@ -141,6 +142,8 @@ const char *cudaGetErrorName(cudaError_t error);
 cudaError_t cudaMalloc(void **pointer, size_t bytes);
 cudaError_t cudaFree(void *pointer);
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned int flags);
+cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned int flags);
+cudaError_t cudaHostUnregister(void *pointer);
 cudaError_t cudaMallocHost(void **pointer, size_t bytes);
 cudaError_t cudaFreeHost(void *pointer);
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned int flags);

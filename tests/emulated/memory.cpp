@@ -19,7 +19,7 @@ enum { HUGE_PAGE = 2 << 20 };
 struct block {
         size_t bytes, mapped_bytes;
         bool device;
-        void *region; /* with the unmapped pages around it */
+        void *region; /* with the unmapped pages around it; null: memory of others, registered */
         size_t region_bytes;
 };
 static std::map<const unsigned char *, block> blocks; /* by their start */
@@ -156,7 +156,7 @@ static cudaError_t release(void *pointer, bool device)
         if (!pointer)
                 return cudaSuccess;
         const auto found = blocks.find((const unsigned char *)pointer);
-        if (found == blocks.end() || found->second.device != device)
+        if (found == blocks.end() || found->second.device != device || !found->second.region)
                 return cudaErrorInvalidValue;
         run_all(); /* as a real one waits */
         const size_t mapped = found->second.mapped_bytes;
@@ -295,6 +295,30 @@ cudaError_t cudaFreeHost(void *pointer)
         if (breaks_capture())
                 return returns(cudaErrorStreamCaptureUnsupported);
         return returns(release(pointer, false));
+}
+
+cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned int)
+{
+        ENTER();
+        if (breaks_capture())
+                return returns(cudaErrorStreamCaptureUnsupported);
+        if (!pointer || bytes == 0 || memory_of(pointer) != memory::pageable)
+                return returns(cudaErrorInvalidValue);
+        blocks[static_cast<unsigned char *>(pointer)] = {bytes, bytes, false, nullptr, 0};
+        forget_recent();
+        return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *pointer)
+{
+        ENTER();
+        const auto found = blocks.find(static_cast<const unsigned char *>(pointer));
+        if (found == blocks.end() || found->second.device || found->second.region)
+                return returns(cudaErrorInvalidValue);
+        run_all(); /* as a real one waits */
+        blocks.erase(found);
+        forget_recent();
+        return cudaSuccess;
 }
 
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned int)

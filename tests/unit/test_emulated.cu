@@ -515,6 +515,26 @@ static void pageable_memory_is_read_at_once(void **)
         check(cudaStreamDestroy(stream));
 }
 
+static void registered_memory_is_pinned_until_it_is_unregistered(void **)
+{
+        int *x = device_array<int>(1), *mine = new int[2]{1, 2};
+        const int64_t before = emulated_counts()->pageable_copies;
+        check(cudaHostRegister(mine, 2 * sizeof *mine, cudaHostRegisterPortable));
+        check(cudaMemcpy(x, mine + 1, sizeof *x, cudaMemcpyHostToDevice));
+        assert_int_equal(emulated_counts()->pageable_copies, before);
+        assert_int_equal(cudaHostRegister(mine, sizeof *mine, cudaHostRegisterPortable),
+                         cudaErrorInvalidValue);
+        assert_int_equal(cudaFreeHost(mine), cudaErrorInvalidValue);
+        check(cudaHostUnregister(mine));
+        assert_int_equal(cudaHostUnregister(mine), cudaErrorInvalidValue);
+        (void)cudaGetLastError();
+        check(cudaMemcpy(mine, x, sizeof *x, cudaMemcpyDeviceToHost));
+        assert_int_equal(mine[0], 2);
+        assert_int_equal(emulated_counts()->pageable_copies, before + 1);
+        check(cudaFree(x));
+        delete[] mine;
+}
+
 /* ---- products ---- */
 
 /* What every product here has: a (4,3) by columns and transposed b (8,3), d (4,8), in fp32; d and aux may be
@@ -690,6 +710,7 @@ int main(void)
                 cmocka_unit_test_setup(fresh_memory_is_not_zero_and_the_size_is_held, forget),
                 cmocka_unit_test_setup(host_code_that_touches_device_memory_crashes, forget),
                 cmocka_unit_test_setup(pageable_memory_is_read_at_once, forget),
+                cmocka_unit_test_setup(registered_memory_is_pinned_until_it_is_unregistered, forget),
                 cmocka_unit_test_setup(products_are_right_and_what_was_not_promised_is_refused, forget),
                 cmocka_unit_test_setup(a_graph_repeats_what_was_captured_and_nothing_else, forget),
                 cmocka_unit_test_setup(the_nth_call_fails_on_demand, forget),

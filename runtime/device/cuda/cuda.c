@@ -377,6 +377,21 @@ static void cuda_memory(struct device *device, int64_t *free_bytes, int64_t *tot
         *total_bytes = (int64_t)total;
 }
 
+/* Not to be pinned is no failure: copies then block, and are slower. */
+static void cuda_pin(struct device *device, void *memory, int64_t bytes)
+{
+        (void)device;
+        if (cudaHostRegister(memory, (size_t)bytes, cudaHostRegisterPortable) != cudaSuccess)
+                (void)cudaGetLastError();
+}
+
+static void cuda_unpin(struct device *device, void *memory)
+{
+        (void)device;
+        if (cudaHostUnregister(memory) != cudaSuccess)
+                (void)cudaGetLastError();
+}
+
 /* ---- opening and closing ---- */
 
 static void lane_close(struct cuda_device *cuda, struct cuda_lane *lane)
@@ -617,6 +632,8 @@ struct device *device_cuda_open(const struct device_request *request, struct rv_
                 .end_group = cuda_end_group,
                 .copy = cuda_copy,
                 .record = cuda_record,
+                .pin = cuda_pin,
+                .unpin = cuda_unpin,
                 .poll = cuda_poll,
                 .synchronize = cuda_synchronize,
                 .memory = cuda_memory,

@@ -206,7 +206,7 @@ bench-learning: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/learning.py $(if $(TEXT),--data $(TEXT)) $(LEARNING_FLAGS)
 # What checkpoints cost GPT-2 124M (six minutes): make bench-checkpoints RUNS=5; and trainings that are disturbed, by the hundred.
 bench-checkpoints: all
-	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/checkpoints.py $(RUNS)
+	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/checkpoints.py $(if $(RUNS),--runs $(RUNS)) $(CHECKPOINT_FLAGS)
 # What fewer ranks read of a checkpoint, beside the disk: make bench-reshape RUNS=5
 bench-reshape: all
 	RANVIER_BIN=$(abspath $(BUILD)/bin) tests/bench/reshape.py $(RUNS)

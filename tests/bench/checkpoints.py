@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""What checkpoints cost GPT-2 124M: one training that keeps one about once a minute, RUNS of them (5). In turns, in one run: the steps beside
+"""What checkpoints cost GPT-2 124M: one training that keeps one about once a minute (--every), --runs of them (5). In turns, in one run: the steps beside
 which a checkpoint is written, and the others. Printed: what training waited for, what steps take longer beside a thread that writes, and both as a
 share of a minute; what a checkpoint's rate to the disk is, and that of dd with as many bytes and the same fsync, right after; and what
 simulate --checkpoint-every predicts of all that, by a profile that calibrate made in the same folder just before."""
+import argparse
 import csv
 import json
 import os
@@ -11,14 +12,18 @@ import subprocess
 import sys
 import tempfile
 
-RUNS = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-PASS = ["--seq-len", "256", "--micro-batch-size", "4"]
-THREADS = ["--threads", str(os.cpu_count())]
-PLAN = ["gpt2-124m", *PASS, "--batch-size", "4"]
-MODEL = [*PLAN, *THREADS]
+PLANS = {"cpu": ["gpt2-124m", "--seq-len", "256", "--micro-batch-size", "4", "--batch-size", "4"],
+         "cuda": ["gpt2-124m", "--seq-len", "1024", "--micro-batch-size", "16", "--batch-size", "64", "--precision", "bf16"]}
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser.add_argument("--runs", type=int, default=5, help="checkpoints")
+    parser.add_argument("--every", type=float, default=60, help="seconds between two")
+    parser.add_argument("--device", choices=PLANS, default="cpu")
+    a = parser.parse_args()
+    runs, plan = a.runs, PLANS[a.device]
+    on = ["--device", "cuda"] if a.device == "cuda" else ["--threads", str(os.cpu_count())]
     binary = os.path.join(os.environ["RANVIER_BIN"], "ranvier")
     with tempfile.TemporaryDirectory(dir=os.environ.get("CHECKPOINT_FOLDER")) as folder:
         path = lambda name: os.path.join(folder, name)
@@ -26,7 +31,7 @@ def main():
             file.write("".join(f"{i * i} is the square of {i}. " for i in range(20000)))
 
         def train(steps, *more):
-            subprocess.run([binary, "train", *MODEL, "--data", path("text.txt"), "--steps", str(steps), "--validation-fraction", "0", "--log",
+            subprocess.run([binary, "train", *plan, *on, "--data", path("text.txt"), "--steps", str(steps), "--validation-fraction", "0", "--log",
                             path("log.csv"), "--report", path("report.json"), *more], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             with open(path("log.csv")) as file:
                 return [float(row["batch_seconds"]) for row in csv.DictReader(file)]
@@ -34,15 +39,15 @@ def main():
         def quietly(*words):
             return subprocess.run([binary, *words], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
 
-        quietly("calibrate", "--model", "gpt2-124m", *PASS, *THREADS, "--quick", "--out", path("profile.json"))
+        quietly("calibrate", "--model", *plan[:5], *plan[7:], *on, "--pp", "1", "--quick", "--out", path("profile.json"))
         step = statistics.median(train(6)[2:])
-        every = max(2, round(60 / step))
-        took = train(every * RUNS + every // 2, "--checkpoint", path("kept"), "--checkpoint-every", str(every))
+        every = max(2, round(a.every / step))
+        took = train(every * runs + every // 2, "--checkpoint", path("kept"), "--checkpoint-every", str(every))
         with open(path("report.json")) as file:
             kept = json.load(file)["training"]["checkpoints"]
         beside, others = [], []
         writes = {}
-        for one in kept["each"][:RUNS]:
+        for one in kept["each"][:runs]:
             left = one["writing_seconds"]
             for i in range(one["step"], len(took)):
                 if left <= 0:
@@ -52,17 +57,17 @@ def main():
         for i in range(2, len(took)):
             (beside if i in writes else others).append(took[i])
         usual = statistics.median(others)
-        longer = [sum(took[i] - usual for i in writes if one["step"] <= i < one["step"] + every) for one in kept["each"][:RUNS]]
-        exposed = [one["exposed_seconds"] for one in kept["each"][:RUNS]]
-        writing = [one["writing_seconds"] for one in kept["each"][:RUNS]]
+        longer = [sum(took[i] - usual for i in writes if one["step"] <= i < one["step"] + every) for one in kept["each"][:runs]]
+        exposed = [one["exposed_seconds"] for one in kept["each"][:runs]]
+        writing = [one["writing_seconds"] for one in kept["each"][:runs]]
         spread = lambda values, digits=3: f"{statistics.median(values):.{digits}f} s ({min(values):.{digits}f} to {max(values):.{digits}f})"
         share = [100 * (a + b) / (every * usual) for a, b in zip(exposed, longer)]
-        print(f"{RUNS} checkpoints of {kept['bytes_of_rank_0'] / 1e9:.2f} GB, one every {every} steps of {spread(others)}: {every * usual:.0f} s")
+        print(f"{runs} checkpoints of {kept['bytes_of_rank_0'] / 1e9:.2f} GB, one every {every} steps of {spread(others)}: {every * usual:.0f} s")
         print(f"training waited            {spread(exposed)}")
         print(f"steps beside took longer   {spread(longer)}")
         print(f"together                   {statistics.median(share):.2f} % of the time ({min(share):.2f} to {max(share):.2f})")
         print(f"written in                 {spread(writing)}: {kept['bytes_of_rank_0'] / 1e9 / statistics.median(writing):.2f} GB/s")
-        predicted = json.loads(quietly("simulate", *PLAN, "--profile", path("profile.json"), "--platform", "local", "--gpus", "1",
+        predicted = json.loads(quietly("simulate", *plan, "--profile", path("profile.json"), "--platform", "local", "--gpus", "1",
                                        "--checkpoint-every", str(every), "--json"))["checkpoints"]
         waits, slower, seconds = (predicted[name] for name in ("exposed_seconds", "slower_seconds", "writing_seconds"))
         measured = statistics.median([a + b for a, b in zip(exposed, longer)])

@@ -11,7 +11,8 @@ Parts, in this order; each needs the rates, which are measured first in any case
   kernels     each kernel of a calibration against max(flops / matrix rate, bytes / memory rate)
   offload     device memory with and without offloading by the driver's own count, and the optimizer phase against the copies
   prediction  ten plans predicted from a profile that is calibrated in this run, products timed, and measured with these
-  families    the same of GPT-2 1.5B, a Llama of 1.2 billion parameters and a mixture of experts
+  families    the same of GPT-2 1.5B and a Llama of 1.2 billion parameters
+  mixture     the same of a mixture of experts
 
 Model flops are 72 B s l h^2 (1 + s / 6h + V / 12 l h), forward and backward (Narayanan et al. 2021, eq. 3, without its
 recomputation). The vocabulary of 50257 is padded to 50304, a multiple of 128, as is usual; both sides train that.
@@ -32,7 +33,7 @@ import ranvier
 import text
 
 ROOT = os.path.join(HERE, "..", "..")
-PARTS = ("rate", "gpt", "pytorch", "kernels", "offload", "prediction", "families")
+PARTS = ("rate", "gpt", "pytorch", "kernels", "offload", "prediction", "families", "mixture")
 # Published bf16 rates without sparsity (datasheets): by what the device's name contains, the more telling ones first.
 DATASHEET = (("H200", 989e12), ("H100 PCIe", 756e12), ("H100", 989e12), ("A100", 312e12), ("A40", 150e12), ("L40S", 362e12),
              ("L4", 121e12), ("GeForce RTX 4090", 165e12))
@@ -291,9 +292,15 @@ def part_families(bench):
     """The same of larger and other models."""
     if bench.tiny:
         return
-    llama, mixture = (Shape(name, 4, 16).write(bench.folder) for name in ("llama3.2-1b", "mixture"))
-    largest = bench.shapes[-1]
-    predict(bench, "families", [(mixture, 4, 16), (mixture, 8, 16), (llama, 4, 16), (llama, 8, 32), (largest, 4, 32)])
+    llama, largest = Shape("llama3.2-1b", 4, 16).write(bench.folder), bench.shapes[-1]
+    predict(bench, "families", [(llama, 4, 16), (llama, 8, 32), (largest, 4, 32)])
+
+
+def part_mixture(bench):
+    if bench.tiny:
+        return
+    mixture = Shape("mixture", 4, 16).write(bench.folder)
+    predict(bench, "mixture", [(mixture, 4, 16), (mixture, 4, 32), (mixture, 8, 16), (mixture, 8, 32)])
 
 
 def predict(bench, name, plans):

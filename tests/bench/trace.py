@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """PyTorch's step time at other micro-batch sizes and sequence lengths, predicted from a trace of one of them.
 
-A GPT-2 and a Llama of a few layers, written here in plain PyTorch, are trained on the CPU. In each round some steps of one
+A GPT-2 and a Llama, written here in plain PyTorch, are trained: on the CPU some of a few layers in fp32, on a GPU (--device cuda) some of 12 layers of
+width 768, by autocast in bf16; with --transformers also those of Hugging Face. In each round some steps of one
 shape run under torch.profiler (record_shapes=True), and then, without it, steps of that shape and of the others, in turns,
 so that whatever else the machine does disturbs all alike. The trace alone goes through `ranvier calibrate --from-trace`;
 `ranvier simulate` then predicts each shape. What is printed are ratios: predicted over measured, and the spread of the measured
@@ -27,13 +28,21 @@ import torch.nn.functional as F
 from torch import nn
 
 BIN = os.environ.get("RANVIER_BIN") or os.path.abspath("build/bin")
-POSITIONS, VOCABULARY = 512, 2048
-GPT2 = {"model_type": "gpt2", "n_layer": 4, "n_embd": 384, "n_head": 6, "vocab_size": VOCABULARY, "n_positions": POSITIONS,
-        "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
-LLAMA = {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 384, "intermediate_size": 1024, "num_attention_heads": 6,
-         "num_key_value_heads": 2, "vocab_size": VOCABULARY, "max_position_embeddings": POSITIONS, "rms_norm_eps": 1e-5,
-         "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False}
-TRACED, OTHERS = (4, 128), ((2, 128), (8, 128), (4, 256))
+
+
+def configs(layers, width, heads, inner, vocabulary, positions):
+    gpt2 = {"model_type": "gpt2", "n_layer": layers, "n_embd": width, "n_head": heads, "vocab_size": vocabulary, "n_positions": positions,
+            "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True,
+            "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+    llama = {"model_type": "llama", "num_hidden_layers": layers, "hidden_size": width, "intermediate_size": inner, "num_attention_heads": heads,
+             "num_key_value_heads": heads // 3, "vocab_size": vocabulary, "max_position_embeddings": positions, "rms_norm_eps": 1e-5,
+             "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False}
+    return {"gpt2": gpt2, "llama": llama}
+
+
+# Of each device: the models, the shape that is traced and those that are predicted from it, sequences x tokens.
+CONFIGS = {"cpu": configs(4, 384, 6, 1024, 2048, 512), "cuda": configs(12, 768, 12, 2048, 50304, 1024)}
+SHAPES = {"cpu": ((4, 128), (2, 128), (8, 128), (4, 256)), "cuda": ((8, 1024), (4, 1024), (16, 1024), (8, 512))}
 
 
 class Gpt2Block(nn.Module):
@@ -61,7 +70,7 @@ class Gpt2(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens):
-        h = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+        h = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             h = block(h)
         return F.linear(self.norm(h), self.wte.weight)
@@ -116,7 +125,7 @@ class Llama(nn.Module):
         angles = torch.arange(config["max_position_embeddings"])[:, None] * config["rope_theta"] ** (-torch.arange(half) / half)
         self.register_buffer("cos", torch.cos(angles).repeat(1, 2))
         self.register_buffer("sin", torch.sin(angles).repeat(1, 2))
-        self.register_buffer("mask", torch.full((POSITIONS, POSITIONS), -math.inf).triu(1))
+        self.register_buffer("mask", torch.full((config["max_position_embeddings"],) * 2, -math.inf).triu(1))
 
     def forward(self, tokens):
         T = tokens.shape[1]
@@ -126,28 +135,43 @@ class Llama(nn.Module):
         return self.head(self.norm(h))
 
 
-MODELS = {"gpt2": (GPT2, Gpt2), "llama": (LLAMA, Llama)}
+MODELS = {"gpt2": Gpt2, "llama": Llama}
+
+
+class OfTransformers(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        import transformers  # only here: few have it
+        keys = {key: value for key, value in config.items() if key != "model_type"}
+        self.model = transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.for_model(config["model_type"], use_cache=False, **keys))
+
+    def forward(self, tokens):
+        return self.model(tokens).logits
 
 
 class Training:
     """A model and its optimizer; a call is a step of one micro-batch of so many sequences of so many tokens."""
-    def __init__(self, family):
+    def __init__(self, config, of, device):
         torch.manual_seed(0)
-        config, model = MODELS[family]
-        self.model = model(config)
+        self.device, self.vocabulary = device, config["vocab_size"]
+        self.model = (OfTransformers if of == "transformers" else MODELS[config["model_type"]])(config).to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
 
     def __call__(self, size, length):
-        tokens = torch.randint(0, VOCABULARY, (size, length + 1))
-        loss = F.cross_entropy(self.model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        tokens = torch.randint(0, self.vocabulary, (size, length + 1), device=self.device)
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
+            loss = F.cross_entropy(self.model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        if self.device == "cuda":
+            torch.cuda.synchronize()
 
     def trace(self, size, length, steps, path):
         """Returns the seconds of the steps."""
-        activities = [torch.profiler.ProfilerActivity.CPU]
+        activities = [torch.profiler.ProfilerActivity.CPU, *[torch.profiler.ProfilerActivity.CUDA] * (self.device == "cuda")]
         schedule = torch.profiler.schedule(wait=0, warmup=1, active=steps)
         seconds = []
         with torch.profiler.profile(activities=activities, record_shapes=True, schedule=schedule,
@@ -171,23 +195,23 @@ def ranvier(*arguments):
     return done.stdout
 
 
-def predicted(config, profile, size, length, folder):
+def predicted(case, size, length, folder):
     report = os.path.join(folder, "report.json")
-    ranvier("simulate", config, "--profile", profile, "--platform", "generic", "--gpus", 1, "--micro-batch-size", size,
-            "--batch-size", size, "--seq-len", length, "--report", report)
+    ranvier("simulate", case.config, "--profile", case.profile, "--platform", "generic", "--gpus", 1, "--precision", case.precision, "--micro-batch-size",
+            size, "--batch-size", size, "--seq-len", length, "--ignore-memory", "--report", report)
     with open(report) as file:
         return json.load(file)["batch_seconds"]["median"]
 
 
-def measure(family, arguments, folder):
+def measure(name, training, arguments, folder):
     """Returns the traces' paths, and the seconds of steps of each shape, and of those that were traced."""
-    training, shapes = Training(family), (TRACED, *OTHERS)
+    shapes = SHAPES[arguments.device]
     seconds, traced, traces = {shape: [] for shape in shapes}, [], []
     for shape in shapes:
         training(*shape)
     for turn in range(arguments.rounds):
-        traces.append(os.path.join(folder, f"{family}-{turn}.json"))
-        traced += training.trace(*TRACED, arguments.steps, traces[-1])
+        traces.append(os.path.join(folder, f"{name}-{turn}.json.gz"))
+        traced += training.trace(*shapes[0], arguments.steps, traces[-1])
         for _ in range(arguments.steps):
             for shape in shapes:
                 seconds[shape].append(timed(training, *shape))
@@ -198,24 +222,34 @@ def quartiles(values):
     return statistics.quantiles(values, n=4)
 
 
-def evaluate(family, arguments, folder):
-    config, profile = os.path.join(folder, family + ".json"), os.path.join(folder, family + "-profile.json")
-    with open(config, "w") as file:
-        json.dump(MODELS[family][0], file)
-    traces, seconds, traced = measure(family, arguments, folder)
-    said = ranvier("calibrate", *(word for path in traces for word in ("--from-trace", path)), "--model", config,
-                   "--micro-batch-size", TRACED[0], "--seq-len", TRACED[1], "--out", profile)
-    slower = quartiles(traced)[0] / quartiles(seconds[TRACED])[0]
-    print(f"{family}: steps under the profiler take {slower:.3f} times as long")
+class Case:
+    """A model as somebody wrote it, the traces of it, and what its steps took."""
+    def __init__(self, family, of, arguments, folder):
+        config = CONFIGS[arguments.device][family]
+        self.precision = "bf16" if arguments.device == "cuda" else "fp32"
+        self.name = "-".join([family, *[of] * bool(of)])
+        self.config, self.profile = (os.path.join(folder, f"{self.name}{end}.json") for end in ("", "-profile"))
+        with open(self.config, "w") as file:
+            json.dump(config, file)
+        self.traces, self.seconds, self.traced = measure(self.name, Training(config, of, arguments.device), arguments, folder)
+        with open(os.path.join(folder, self.name + "-measured.json"), "w") as file:
+            json.dump({"traced": self.traced, "shapes": [[*shape, values] for shape, values in self.seconds.items()]}, file)
+
+
+def evaluate(case, traced_shape, folder):
+    said = ranvier("calibrate", *(word for path in case.traces for word in ("--from-trace", path)), "--model", case.config,
+                   "--micro-batch-size", traced_shape[0], "--seq-len", traced_shape[1], "--out", case.profile)
+    slower = quartiles(case.traced)[0] / quartiles(case.seconds[traced_shape])[0]
+    print(f"{case.name}: steps under the profiler take {slower:.3f} times as long")
     print(*(line for line in said.splitlines() if "left out" in line or "by one model" in line), sep="\n")
     rows = []
-    for shape, values in seconds.items():
+    for shape, values in case.seconds.items():
         quiet, middle, busy = quartiles(values)
-        found = predicted(config, profile, *shape, folder)
-        rows.append({"model": family, "micro_batch_size": shape[0], "seq_len": shape[1], "traced": shape == TRACED,
+        found = predicted(case, *shape, folder)
+        rows.append({"model": case.name, "micro_batch_size": shape[0], "seq_len": shape[1], "traced": shape == traced_shape,
                      "predicted_over_measured": found / quiet, "predicted_over_median": found / middle,
                      "quartiles_apart": (busy - quiet) / middle, "steps": len(values)})
-        print(f"  {f'{shape[0]} x {shape[1]}':8} {'traced' if shape == TRACED else '':7} predicted over measured {found / quiet:.3f} "
+        print(f"  {f'{shape[0]} x {shape[1]}':8} {'traced' if shape == traced_shape else '':7} predicted over measured {found / quiet:.3f} "
               f"(over the median {found / middle:.3f}); {len(values)} steps whose quartiles are "
               f"{100 * rows[-1]['quartiles_apart']:.1f} % apart", flush=True)
     return {"profiler": slower, "rows": rows}
@@ -229,17 +263,22 @@ def main():
     parser.add_argument("--families", default="gpt2,llama")
     parser.add_argument("--out")
     parser.add_argument("--keep", help="a folder for the traces and profiles")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--transformers", action="store_true", help="also the models of Hugging Face's transformers")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    kinds = [(family, of) for of in (["", "transformers"] if arguments.transformers else [""]) for family in arguments.families.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or temporary
-        found = {family: evaluate(family, arguments, folder) for family in arguments.families.split(",")}
+        os.makedirs(folder, exist_ok=True)
+        cases = [Case(family, of, arguments, folder) for family, of in kinds]
+        found = {case.name: evaluate(case, SHAPES[arguments.device][0], folder) for case in cases}
     others = [abs(row["predicted_over_measured"] - 1) for one in found.values() for row in one["rows"] if not row["traced"]]
     print(f"{len(others)} shapes that were not traced: median error {100 * statistics.median(others):.1f} %, worst "
           f"{100 * max(others):.1f} %")
     if arguments.out:
         with open(arguments.out, "w") as file:
-            json.dump({"threads": arguments.threads, "models": found}, file, indent=2)
+            json.dump({"device": arguments.device, "threads": arguments.threads, "models": found}, file, indent=2)
 
 
 if __name__ == "__main__":

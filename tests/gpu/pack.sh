@@ -54,6 +54,7 @@ find_library() { # the folder of a library: of a toolkit, or of a wheel that PyT
         local folder
         for folder in "${CUDA_HOME:-/usr/local/cuda}"/lib64 "${CUDA_HOME:-/usr/local/cuda}"/targets/x86_64-linux/lib /usr/lib/x86_64-linux-gnu \
                 /usr/local/cuda-*/lib64 {/usr,/usr/local,/opt/conda,$HOME/.local}/lib/python3*/{site,dist}-packages/nvidia/*/lib \
+                "$(python3 -c 'import sys; print(sys.prefix)' 2>/dev/null)"/lib/python3*/site-packages/nvidia/*/lib \
                 ${VIRTUAL_ENV:+"$VIRTUAL_ENV"/lib/python3*/site-packages/nvidia/*/lib}; do
                 if compgen -G "$folder/$1*" >/dev/null; then
                         echo "$folder"

@@ -110,7 +110,7 @@ def main():
         return 2
     failed = [step for step in steps if step[2] != "0"]
     print(f"# A visit to a GPU: {len(steps)} steps, {len(failed)} failed\n")
-    for part in "abcdef":
+    for part in "abcdefg":
         described = read_json(os.path.join(folder, f"device-{part}.log"))
         if described:
             table(["device", ""], described.items())

@@ -1,7 +1,7 @@
 #!/bin/bash
-# A visit to a GPU that may end at any time, in six parts of at most ten minutes each, the more telling ones first:
+# A visit to a GPU that may end at any time, in seven parts of at most ten minutes each, the more telling ones first:
 #
-#     tests/gpu/visit.sh a|b|c|d|e|f [FOLDER]      (of a package: bash ranvier-gpu/tree/tests/gpu/visit.sh a)
+#     tests/gpu/visit.sh a|b|c|d|e|f|g [FOLDER]      (of a package: bash ranvier-gpu/tree/tests/gpu/visit.sh a)
 #
 #   a   is it right, how fast is it, where does the time go: conformance, rates, GPT-2 124M and 1.5B, kernel by kernel
 #   b   losses over fifty steps, layouts, offloading, compute-sanitizer where there is one
@@ -9,15 +9,16 @@
 #   d   ten plans predicted and measured, PyTorch's GPT-2, hardware counters where there is ncu
 #   e   two shards that share the GPU, logits in parts and at once, other families predicted and measured
 #   f   cuDNN's attention: is it right, how fast is it (--attention cudnn)
+#   g   PyTorch's steps predicted from a trace of them, checkpoints beside a training, a mixture of experts
 #
 # Each step has a limit of its own, a log in FOLDER (default: visit) and a line in FOLDER/steps.tsv (part, step, status,
 # seconds); one that fails does not stop the part. Without a GPU the first step says so, and the part ends with status 2.
 # tests/gpu/read_visit.py FOLDER makes a report of it. TINY=1 takes shapes that an emulated GPU can do.
 set -u
 case ${1:-} in
-a | b | c | d | e | f) part=$1 ;;
+a | b | c | d | e | f | g) part=$1 ;;
 *)
-        echo "visit: name a part: visit.sh a|b|c|d|e|f [FOLDER]" >&2
+        echo "visit: name a part: visit.sh a|b|c|d|e|f|g [FOLDER]" >&2
         exit 2
         ;;
 esac
@@ -154,11 +155,22 @@ f)
         for group in attention_conforms attention_backward_conforms; do
                 step "cudnn-$group" 150 env RANVIER_TEST_ATTENTION=auto "$programs/test_conformance" "$group"
         done
-        train 124m-cudnn 60 "$small" 16 64 12 --attention cudnn
+        for round in 1 2; do # in turns
+                train 124m-ours-$round 60 "$small" 16 64 12
+                train 124m-cudnn-$round 60 "$small" 16 64 12 --attention cudnn
+        done
         train 124m-cudnn-kernels 60 "$small" 16 64 6 --kernels --attention cudnn
+        train 1.5b-ours 120 "$large" 4 32 6
         train 1.5b-cudnn 120 "$large" 4 32 6 --attention cudnn
         step calibrate-cudnn 60 "$RANVIER_BIN/ranvier" calibrate --device cuda --precision bf16 --fusion on --pp 1 --model "$small" \
                 --micro-batch-size "$([ -n "${TINY:-}" ] && echo 1 || echo 16)" --quick --seconds 8 --attention cudnn --out "$out/profile-cudnn.json"
+        ;;
+g)
+        if [ -z "${TINY:-}" ]; then
+                step traces 200 python3 tests/bench/trace.py --device cuda --transformers --rounds 3 --steps 4 --keep "$out/traces" --out "$out/traces.json"
+                step checkpoints 150 python3 tests/bench/checkpoints.py --device cuda --runs 3 --every 15
+        fi
+        step mixture 200 python3 tests/bench/gpu.py mixture ${TINY:+--tiny} --out "$out/bench-mixture"
         ;;
 esac
 end

@@ -84,18 +84,18 @@ static void fill(const struct span *all, int threads)
 
 void nn_initialize(struct nn_stage *nn, uint64_t seed, int threads)
 {
-        float *chunk = malloc(NN_CHUNK * sizeof *chunk);
-        if (!chunk)
-                abort(); /* a machine without a megabyte left */
+        enum { MOST = 16 * NN_CHUNK }; /* at a time, so that threads are worth starting */
+        float *values = malloc(MOST * sizeof *values);
+        if (!values)
+                abort(); /* a machine without 16 MiB left */
         for (int i = 0; i < nn->tensor_count; i++) {
                 const struct tensor *tensor = &nn->tensors[i];
                 const uint64_t key = data_splitmix64(data_splitmix64(seed) ^ tensor->id);
-                for (int64_t start = 0; start < tensor->elements; start += NN_CHUNK) {
-                        const int64_t left = tensor->elements - start,
-                                      count = left < NN_CHUNK ? left : NN_CHUNK;
-                        fill(&(struct span){tensor, &nn->gpt, key, start, count, chunk}, threads);
-                        nn_write_parameters(nn, tensor->offset + start, count, chunk);
+                for (int64_t start = 0; start < tensor->elements; start += MOST) {
+                        const int64_t left = tensor->elements - start, count = left < MOST ? left : MOST;
+                        fill(&(struct span){tensor, &nn->gpt, key, start, count, values}, threads);
+                        nn_write_parameters(nn, tensor->offset + start, count, values);
                 }
         }
-        free(chunk);
+        free(values);
 }

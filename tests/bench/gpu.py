@@ -300,7 +300,7 @@ def part_mixture(bench):
     if bench.tiny:
         return
     mixture = Shape("mixture", 4, 16).write(bench.folder)
-    predict(bench, "mixture", [(mixture, 4, 16), (mixture, 4, 32), (mixture, 8, 16), (mixture, 8, 32)])
+    predict(bench, "mixture", [(mixture, 4, 16), (mixture, 8, 16), (mixture, 8, 32)])
 
 
 def predict(bench, name, plans):

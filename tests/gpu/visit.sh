@@ -28,7 +28,10 @@ cd "$(dirname "$0")/../.." || exit 1
 # shellcheck source=/dev/null # of the package
 [ ! -e ../environment.sh ] || . ../environment.sh
 export RANVIER_BIN=${RANVIER_BIN:-$PWD/build/bin} PYTHONUNBUFFERED=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export RANVIER_DEVICE_CUDA=${RANVIER_DEVICE_CUDA:-$RANVIER_BIN/device_cuda.so} RANVIER_TEST_DEVICE=cuda CMOCKA_MESSAGE_OUTPUT=TAP
+export RANVIER_DEVICE_CUDA=${RANVIER_DEVICE_CUDA:-$RANVIER_BIN/device_cuda.so}
+# Programs look for plugins beside themselves, the tests' in the folder of the programs.
+[ -n "${RANVIER_ATTENTION_CUDNN:-}" ] || [ ! -e "$RANVIER_BIN/attention_cudnn.so" ] || export RANVIER_ATTENTION_CUDNN=$RANVIER_BIN/attention_cudnn.so
+export RANVIER_TEST_DEVICE=cuda CMOCKA_MESSAGE_OUTPUT=TAP
 programs=$(dirname "$RANVIER_BIN")/tests
 PATH=$PATH:/usr/local/cuda/bin
 work=$(mktemp -d)

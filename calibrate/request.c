@@ -52,6 +52,12 @@ static int parse_import(void *at, const char *option, const char *text, struct r
         return parse_path(option, text, &import->tables[import->table_count++], err);
 }
 
+static int parse_step_time(void *source, const char *option, const char *text, struct rv_error_info *err)
+{
+        struct trace_request *trace = source;
+        return parse_seconds(option, text, &trace->step_seconds, err);
+}
+
 static int parse_trace(void *at, const char *option, const char *text, struct rv_error_info *err)
 {
         struct trace_request *trace = at;
@@ -115,6 +121,9 @@ static const struct setting option_rows[] = {
         {SETTING_OWN, "from-trace", .argument = "TRACE", AT(request.trace), .parse = parse_trace,
          .help = "Make the profile from a trace of PyTorch's profiler (record_shapes=True), of one --model, --micro-batch-size "
                  "and --seq-len; several times for several traces; without --out it only says what was found"},
+        {SETTING_OWN, "step-time", .argument = "TIME", AT(request.trace), .parse = parse_step_time,
+         .help = "What a step of the trace's shape takes while nothing profiles it, such as 33ms: the profiler makes launches on a "
+                 "GPU slower, and they are priced as they are without it"},
         {SETTING_TEXT, "against", .argument = "PROFILE", AT(request.trace.against),
          .help = "Print beside what the trace's kernels take what this profile says, kind by kind"},
         {SETTING_PATH, "found", .argument = "FILE", AT(request.trace.found),
@@ -376,9 +385,11 @@ int request_parse(struct request *request, int argc, char **argv, int ranks, boo
                                "--from-trace and --import: a profile is made from one of them");
         if (request->trace.file_count > 0)
                 return check_trace(request, err);
-        if (request->trace.found || request->trace.against)
+        if (request->trace.found || request->trace.against || request->trace.step_seconds > 0)
                 return rv_fail(err, RV_EINPUT, "%s is of traces, which --from-trace names",
-                               request->trace.found ? "--found" : "--against");
+                               request->trace.found     ? "--found"
+                               : request->trace.against ? "--against"
+                                                        : "--step-time");
         if (!request->out)
                 return rv_fail(err, RV_EINPUT, "--out is missing: the file that the profile is written to");
         if (request->import.table_count > 0 && request->attention != ATTENTION_OURS)

@@ -71,11 +71,15 @@ struct fitting {
         struct candidate *candidate;
 };
 
+/* What a cache does not hold comes no faster than what it holds: else the bytes beyond it would be free. */
 static void set_effects(struct candidate *candidate, const double *parameter)
 {
+        struct kernel_model *model = &candidate->model;
         for (int effect = 0; effect < EFFECTS; effect++)
                 if (candidate->has[effect])
-                        *value_of(&candidate->model, (enum effect)effect) = *parameter++;
+                        *value_of(model, (enum effect)effect) = *parameter++;
+        if (candidate->has[CACHE_RATE])
+                model->bytes_per_second = fmin(model->bytes_per_second, model->cache_bytes_per_second);
 }
 
 static double relative_error(const struct kernel_model *model, const struct sample *sample)

@@ -81,7 +81,8 @@ int layers_init(struct layers *layers, const struct gpt *gpt, int micro_batch_si
         struct kernel updates[WORKLOAD_UPDATE_KERNELS];
         const int first = workload_forward(gpt, &stage, &work, false, NULL),
                   second = workload_backward(gpt, &stage, &work, NULL);
-        *layers = (struct layers){.count = first + second, .B = micro_batch_size, .S = seq_len};
+        *layers = (struct layers){
+                .count = first + second, .forward = first, .B = micro_batch_size, .S = seq_len};
         layers->kernels = malloc((size_t)layers->count * sizeof *layers->kernels);
         if (!layers->kernels)
                 abort();

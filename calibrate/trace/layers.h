@@ -22,6 +22,7 @@ struct layers_place {
 struct layers {
         struct kernel *kernels; /* of the forward, the loss in it, and then of the backward */
         int count;
+        int forward; /* of them, the first ones: those that a forward launches; the others a backward does */
         struct layers_place *places; /* [2 products + 1] */
         int products;
         int64_t B, S;

@@ -98,6 +98,16 @@ static double median_of(const struct learned *learned, double (*of)(const struct
         return median;
 }
 
+static double optimizer_of(const struct shared_step *step)
+{
+        return step->optimizer;
+}
+
+static double norm_of(const struct shared_step *step)
+{
+        return step->norm;
+}
+
 static double other_of(const struct shared_step *step)
 {
         return step->other;
@@ -134,6 +144,75 @@ static struct share *mean_shares(const struct learned *learned)
                 }
         }
         return means;
+}
+
+/* ---- launches ---- */
+
+/* A forward and a backward take as long as the host launches them, or the GPU works, whichever is longer. */
+struct passes {
+        double gpu[2]; /* seconds */
+        int kernels[2];
+};
+
+static struct passes passes_of(const struct learned *learned)
+{
+        const struct layers *layers = learned->layers;
+        struct passes passes = {.kernels = {layers->forward, layers->count - layers->forward}};
+        struct share *shares = mean_shares(learned);
+        for (int i = 0; i < layers->count; i++)
+                passes.gpu[i >= layers->forward] += share_seconds(&shares[i]);
+        free(shares);
+        return passes;
+}
+
+static double take(const struct passes *passes, double host)
+{
+        return fmax(passes->gpu[0], host * passes->kernels[0]) +
+               fmax(passes->gpu[1], host * passes->kernels[1]);
+}
+
+/* The most that the host may take for a kernel, up to `most`, if both passes take `seconds`. */
+static double host_within(const struct passes *passes, double seconds, double most)
+{
+        enum { HALVINGS = 60 };
+        double low = 0, high = most;
+        if (take(passes, most) <= seconds)
+                return most;
+        for (int i = 0; i < HALVINGS; i++) {
+                const double middle = (low + high) / 2;
+                *(take(passes, middle) <= seconds ? &low : &high) = middle;
+        }
+        return low;
+}
+
+int learn_launches(const struct learned *learned, double step_seconds, struct learned_launches *launches,
+                   struct rv_error_info *err)
+{
+        static const double SHORT = 0.9; /* the clock of a GPU is not the same at all times */
+        const int micro_batches = learned->steps[0].micro_batches;
+        const double profiled = median_of(learned, host_of) / learned->layers->count,
+                     rest = median_of(learned, optimizer_of) + median_of(learned, norm_of) +
+                            learn_other(learned);
+        const struct passes passes = passes_of(learned);
+        const double working = take(&passes, 0) * micro_batches;
+        *launches = (struct learned_launches){.host = profiled,
+                                              .profiled = profiled,
+                                              .launching = profiled * learned->layers->count * micro_batches,
+                                              .working = working};
+        if (step_seconds <= 0)
+                return RV_OK;
+        if (profiled <= 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--step-time is for a GPU's trace: what a CPU takes is in the trace itself");
+        if (step_seconds < SHORT * (working + rest)) {
+                char given[NUMBER_TEXT], least[NUMBER_TEXT];
+                return rv_fail(
+                        err, RV_EINPUT,
+                        "--step-time: %s is less than the %s that the GPU works in a step of the trace",
+                        number_seconds(given, step_seconds), number_seconds(least, working + rest));
+        }
+        launches->host = host_within(&passes, fmax(step_seconds - rest, working) / micro_batches, profiled);
+        return RV_OK;
 }
 
 /* All kernels of a kind together, or all that stand for others. */
@@ -250,14 +329,8 @@ static void set_models(const struct learned *learned, const struct kernel_model 
         }
 }
 
-static void set_launches(const struct learned *learned, struct profile_load *load)
-{
-        const double host = median_of(learned, host_of) / learned->layers->count;
-        if (host > 0)
-                load->launch = load->graph = (struct profile_launch){.host_seconds = host};
-}
-
-struct profile_load learn_load(const struct learned *learned, int processors, struct fit_quality *products)
+struct profile_load learn_load(const struct learned *learned, int processors,
+                               const struct learned_launches *launches, struct fit_quality *products)
 {
         struct samples samples;
         const bool mixed = learned->layers->kernels[0].dtype != DTYPE_FP32;
@@ -277,7 +350,8 @@ struct profile_load learn_load(const struct learned *learned, int processors, st
         free(shares);
         *products = product.quality;
         set_models(learned, &product, &load);
-        set_launches(learned, &load);
+        if (launches->host > 0)
+                load.launch = load.graph = (struct profile_launch){.host_seconds = launches->host};
         load.op_overhead_seconds = learn_other(learned) * learned->count / starts;
         return load;
 }
@@ -326,16 +400,6 @@ static json_t *kind_json(enum kernel_kind kind, const struct kind_total *of, boo
         if (against)
                 json_object_set_new(object, "against", json_real(of->against));
         return object;
-}
-
-static double optimizer_of(const struct shared_step *step)
-{
-        return step->optimizer;
-}
-
-static double norm_of(const struct shared_step *step)
-{
-        return step->norm;
 }
 
 json_t *learn_json(const struct learned *learned, const struct profile *against, struct rv_error_info *err)

@@ -21,10 +21,25 @@ void learn_free(struct learned *learned);
  * running beside them. Of less than four steps all are kept. Returns how many were left out. */
 int learn_leave_out(struct learned *learned);
 
+/* What launches of a GPU's trace take. */
+struct learned_launches {
+        double host;     /* seconds of the host a kernel; 0: it is a CPU's trace */
+        double profiled; /* the same while the profiler ran */
+        /* Of a step of the trace: seconds that the host launched forwards and backwards, and that the GPU
+         * worked for them. */
+        double launching, working;
+};
+
+/* Says what launches take. `step_seconds`: of a step while nothing profiles it; 0: not known, and they are as
+ * in the trace. RV_EINPUT: it is less than what the GPU works in a step, or the trace is a CPU's. */
+int learn_launches(const struct learned *learned, double step_seconds, struct learned_launches *launches,
+                   struct rv_error_info *err);
+
 /* Makes the load of a profile, for a device of `processors` multiprocessors (0: a CPU). Points are means
  * without the tails over all steps. Models of products are fitted to all products of the trace together;
  * `products` becomes how well. The caller frees the load (profile_load_free). */
-struct profile_load learn_load(const struct learned *learned, int processors, struct fit_quality *products);
+struct profile_load learn_load(const struct learned *learned, int processors,
+                               const struct learned_launches *launches, struct fit_quality *products);
 
 /* Returns the fastest product of the trace, in floating-point operations a second. */
 double learn_peak(const struct learned *learned);

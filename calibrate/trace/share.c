@@ -420,11 +420,18 @@ static int check_step(const struct sharing *s)
 
 int share_dtype(const struct traced_steps *steps, const struct trace_step *step)
 {
-        for (int i = step->first; i < step->first + step->count; i++)
-                if (steps->operators[i].row->class == OPERATOR_PRODUCT &&
-                    steps->trace->events[steps->operators[i].event].dtype >= 0)
-                        return steps->trace->events[steps->operators[i].event].dtype;
-        return -1;
+        double work[DTYPES] = {0};
+        int most = -1;
+        for (int i = step->first; i < step->first + step->count; i++) {
+                const struct kineto_event *event = &steps->trace->events[steps->operators[i].event];
+                if (steps->operators[i].row->class != OPERATOR_PRODUCT || event->dtype < 0)
+                        continue;
+                const struct kernel product = operator_product(steps->trace, event);
+                work[event->dtype] += (double)product.batch * work_of(&product);
+                if (most < 0 || work[event->dtype] > work[most])
+                        most = event->dtype;
+        }
+        return most;
 }
 
 int share_step(struct shared_step *shared, const struct layers *layers, const struct traced_steps *steps,

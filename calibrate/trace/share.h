@@ -38,7 +38,8 @@ struct shared_step {
 int share_step(struct shared_step *shared, const struct layers *layers, const struct traced_steps *steps,
                const struct trace_step *step, const char *path, struct rv_error_info *err);
 
-/* Returns the enum dtype of a step's first product of one that kernels have; -1: there is none. */
+/* Returns the enum dtype in which a step has most of its products' work, of those that kernels have; -1:
+ * there is none. (Angles of rotary positions may be made in fp32, by the first product of all.) */
 int share_dtype(const struct traced_steps *steps, const struct trace_step *step);
 
 #endif

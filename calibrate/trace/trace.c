@@ -57,7 +57,7 @@ static int check_shapes(const struct session *s, struct rv_error_info *err)
                        trace->on_gpu ? "kernels and copies of the GPU" : "operators");
 }
 
-/* The format that tensors are stored in is that of the first product. */
+/* The format that tensors are stored in is that of the products. */
 static int find_layers(struct session *s, struct rv_error_info *err)
 {
         int dtype = -1;
@@ -120,10 +120,33 @@ static json_t *sources_of(const struct session *s)
                 "like", "the trace's PyTorch");
 }
 
+/* Of a GPU's trace. */
+static void print_launches(const struct learned_launches *launches, double step_seconds)
+{
+        char host[NUMBER_TEXT], profiled[NUMBER_TEXT], working[NUMBER_TEXT];
+        if (launches->host <= 0)
+                return;
+        printf("\nlaunches: %s of the host a kernel", number_seconds(host, launches->host));
+        if (launches->host < launches->profiled)
+                printf(", %s while the profiler ran", number_seconds(profiled, launches->profiled));
+        printf("\n");
+        if (!(step_seconds > 0) && launches->launching > launches->working)
+                printf("          the host launched for %s of a step's forward and backward, for which the "
+                       "GPU "
+                       "worked %s:\n          the profiler makes that longer than it is; --step-time tells "
+                       "what "
+                       "a step takes without it\n",
+                       number_seconds(host, launches->launching), number_seconds(working, launches->working));
+}
+
 static int write_profile(struct session *s, struct rv_error_info *err)
 {
         const struct trace_request *request = s->request;
         struct fit_quality products;
+        struct learned_launches launches;
+        int rc = learn_launches(&s->learned, request->step_seconds, &launches, err);
+        if (rc != RV_OK)
+                return rc;
         struct profile profile = {.measured = true,
                                   .whole_logits = true,
                                   .device_memory_bytes = s->trace.on_gpu ? s->trace.gpu_memory_bytes
@@ -133,7 +156,8 @@ static int write_profile(struct session *s, struct rv_error_info *err)
         profile.loads = calloc(1, sizeof *profile.loads);
         if (!profile.loads)
                 abort();
-        profile.loads[0] = learn_load(&s->learned, s->trace.on_gpu ? s->trace.gpu_processors : 0, &products);
+        profile.loads[0] =
+                learn_load(&s->learned, s->trace.on_gpu ? s->trace.gpu_processors : 0, &launches, &products);
         profile.peak_flops_per_second = learn_peak(&s->learned);
         snprintf(profile.path, sizeof profile.path, "%s", request->out);
         snprintf(profile.device.name, sizeof profile.device.name, "%s",
@@ -144,13 +168,15 @@ static int write_profile(struct session *s, struct rv_error_info *err)
                  "a trace by PyTorch's profiler: %d step%s of %.60s; peak: the fastest of its products",
                  s->learned.count, rv_plural(s->learned.count), request->gpt->name);
         if (!request->json)
+                print_launches(&launches, request->step_seconds);
+        if (!request->json)
                 printf("\nproducts of %d shapes by one model: residuals %.1f %% in the median, %.1f %% at "
                        "worst; "
                        "each "
                        "shape by the others %.1f %%, %.1f %%\n",
                        products.points, 100 * products.median_error, 100 * products.worst_error,
                        100 * products.left_out_median_error, 100 * products.left_out_worst_error);
-        const int rc = profile_save(&profile, request->out, false, err);
+        rc = profile_save(&profile, request->out, false, err);
         profile_free(&profile);
         return rc;
 }

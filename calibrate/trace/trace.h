@@ -15,6 +15,8 @@ struct trace_request {
         /* Of which model, and with what micro-batches. NULL: no profile is made. */
         const struct gpt *gpt;
         int micro_batch_size, seq_len;
+        /* Seconds of a step while nothing profiles it; 0: not known. Of a GPU's trace. */
+        double step_seconds;
         /* The profile; NULL: none is made. */
         const char *out;
         /* A profile against which the trace is held, kernel by kernel; NULL: none. */

@@ -139,7 +139,7 @@ static double seconds_of(const char *text)
         static const struct {
                 const char *name;
                 double seconds;
-        } units[] = {{"s", 1}, {"min", 60}, {"h", 3600}};
+        } units[] = {{"ms", 1e-3}, {"s", 1}, {"min", 60}, {"h", 3600}};
         char *end;
         const double number = strtod(text, &end);
         for (size_t i = 0; i < sizeof units / sizeof *units; i++)

@@ -142,17 +142,22 @@ struct walk {
         struct traced_steps *steps;
         const struct launched *launched; /* [events] */
         bool *composed;                  /* [events]: other operators are in it */
-        int leaf;                        /* of steps->operators: the last one of this thread; -1: none */
+        bool *again; /* [events]: it is in itself, behind the casts of autocast: its work is the inner one's
+                      */
+        int leaf;    /* of steps->operators: the last one of this thread; -1: none */
 };
 
-static void mark_composed(struct traced_steps *steps, bool *composed)
+static void mark_composed(const struct walk *walk)
 {
-        const struct kineto *trace = steps->trace;
-        memset(composed, 0, (size_t)trace->count);
-        for (int i = 0; i < trace->count; i++)
-                if (trace->events[i].kind != KINETO_RUNTIME && kineto_of_host(trace->events[i].kind) &&
-                    steps->parent[i] >= 0)
-                        composed[steps->parent[i]] = true;
+        const struct kineto *trace = walk->steps->trace;
+        for (int i = 0; i < trace->count; i++) {
+                const struct kineto_event *event = &trace->events[i];
+                const int parent = walk->steps->parent[i];
+                if (event->kind == KINETO_RUNTIME || !kineto_of_host(event->kind) || parent < 0)
+                        continue;
+                walk->composed[parent] = true;
+                walk->again[parent] = walk->again[parent] || trace->events[parent].name == event->name;
+        }
 }
 
 static void add_operator(struct walk *walk, int index, const struct operator_row *row)
@@ -207,7 +212,7 @@ static void visit(struct walk *walk, int index)
                 walk->steps->operators[walk->leaf].gpu += launched.time;
         else if (event->kind == KINETO_RUNTIME && launched.count > 0)
                 add_operator(walk, index, row);
-        else if (event->kind != KINETO_RUNTIME && row->class != OPERATOR_UNKNOWN &&
+        else if (event->kind != KINETO_RUNTIME && row->class != OPERATOR_UNKNOWN && !walk->again[index] &&
                  (row->class != OPERATOR_HOST || !walk->composed[index]))
                 add_operator(walk, index, row);
         else if (event->kind == KINETO_OPERATOR && !walk->composed[index])
@@ -277,15 +282,18 @@ int steps_find(struct traced_steps *steps, const struct kineto *trace, const cha
         struct place *places = host_places(trace, &count);
         find_parents(steps, places, count);
         struct launched *launched = find_launched(steps);
-        bool *composed = resized(NULL, (size_t)trace->count + 1, sizeof *composed);
-        mark_composed(steps, composed);
-        struct walk walk = {steps, launched, composed, -1};
+        struct walk walk = {steps, launched, calloc((size_t)trace->count + 1, sizeof *walk.composed),
+                            calloc((size_t)trace->count + 1, sizeof *walk.again), -1};
+        if (!walk.composed || !walk.again)
+                abort();
+        mark_composed(&walk);
         for (int i = 0; i < count && rc == RV_OK; i++)
                 if (begins(trace->events[places[i].event].name, STEP)) {
                         add_step(&walk, places, count, places[i].event);
                         rc = check_step(steps, path, err);
                 }
-        free(composed);
+        free(walk.composed);
+        free(walk.again);
         free(launched);
         free(places);
         if (steps->count)

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """A profile from PyTorch's own traces: what is mapped in the two small ones that are kept (tests/fixtures, of a GPT-2 and a
-Llama by PyTorch 2.6; tests/bench/trace.py has the models) is what the model's shapes say, counted here again; a prediction of
+Llama by PyTorch 2.6 on a CPU; tests/bench/trace.py has the models; and of both as transformers has them, a step in bf16 on an H200) is what the model's shapes say, counted here again; a prediction of
 the traced steps takes as long as these took; the same steps as a GPU would have run them are the GPU's time, and the launches'.
 Where this Python has a PyTorch whose profiler is Kineto, the models are traced anew too.
 
@@ -69,11 +69,11 @@ def expected_products(family, steps):
     return found
 
 
-def calibrate(traces, family, folder, *more):
+def calibrate(traces, family, folder, *more, size=SIZE, length=LENGTH):
     out, found = os.path.join(folder, "profile.json"), os.path.join(folder, "found.json")
     arguments = [word for path in traces for word in ("--from-trace", path)]
     status, said, err = ranvier.run(["calibrate", *arguments, "--model", fixture(f"trace_{family}_model.json"),
-                                     "--micro-batch-size", SIZE, "--seq-len", LENGTH, "--out", out, "--found", found, *more])
+                                     "--micro-batch-size", size, "--seq-len", length, "--out", out, "--found", found, *more])
     if status:
         raise SystemExit(f"calibrate: {err}")
     with open(out) as profile, open(found) as listed:
@@ -255,18 +255,47 @@ def traced_anew(family, folder):
     models = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(models)
     torch.set_num_threads(1)
-    c = config(family)
-    models.VOCABULARY, models.POSITIONS = c["vocab_size"], LENGTH
-    models.MODELS[family] = (c, models.MODELS[family][1])
     path = os.path.join(folder, "anew.json")
-    training = models.Training(family)
+    training = models.Training(config(family), "", "cpu")
     training(SIZE, LENGTH)
     training.trace(SIZE, LENGTH, STEPS, path)
     return path, ""
 
 
+# Milliseconds of a step without the profiler: the first quartile of twelve (docs/trace.md).
+H200_STEPS = {"gpt2": 46.8, "llama": 61.9}
+
+
+def check_h200(tap, family, folder):
+    """A step as an H200 ran it: autocast, whose operators lie in themselves, and angles that are made in fp32."""
+    path, shape = fixture(f"trace_h200_{family}.json.gz"), {"size": 8, "length": 1024}
+    trace, model = read_trace(path), f"h200_{family}"
+    worked = sum(e["dur"] for e in trace["traceEvents"] if e["cat"] in ("kernel", "gpu_memcpy", "gpu_memset")) * US
+    profile, found, said, out = calibrate([path], model, folder, **shape)
+    tap.ok(math.isclose(found["seconds"], worked, rel_tol=1e-6) and found["mapped"] > 0.999,
+           f"{model}: what the GPU did is mapped, {1e3 * worked:.1f} ms", (found["seconds"], worked, found["mapped"]))
+    kinds = sum(kind["seconds"] for kind in found["kernels"])
+    tap.ok(abs(kinds / worked - 1) < 1e-3, f"{model}: kernels take what the GPU did", (kinds, worked))
+    tap.ok(all(kind.endswith(("_bf16", "adamw", "squared_norm")) for kind in profile["loads"][0]["kernels"]),
+           f"{model}: the profile is in bf16, as nearly all products are", sorted(profile["loads"][0]["kernels"]))
+    tap.ok("the profiler makes that longer than it is; --step-time" in said, f"{model}: launches were the limit, and that is said", said)
+    slow = simulate(model, out, folder, 8, 1024, "--precision", "bf16", "--ignore-memory")
+    step = 1e-3 * H200_STEPS[family]
+    _, _, said, out = calibrate([path], model, folder, "--step-time", f"{1e3 * step}ms", **shape)
+    quick = simulate(model, out, folder, 8, 1024, "--precision", "bf16", "--ignore-memory")
+    tap.ok(abs(quick / step - 1) < 0.01 < slow / step - 1 and "while the profiler ran" in said,
+           f"{model}: with --step-time the traced step takes that, not as long as beside the profiler", (quick, step, slow, said))
+    status, _, err = ranvier.run(["calibrate", "--from-trace", path, "--model", fixture(f"trace_{model}_model.json"), "--micro-batch-size", 8,
+                                  "--seq-len", 1024, "--out", out, "--step-time", "20ms"])
+    tap.ok(status and "--step-time: 20.000 ms is less than the" in err and "that the GPU works in a step" in err,
+           f"{model}: a step that is quicker than its work is refused", err)
+
+
 def main():
     tap = ranvier.Tap()
+    for family in H200_STEPS:
+        with tempfile.TemporaryDirectory() as folder:
+            check_h200(tap, family, folder)
     for family in ("gpt2", "llama"):
         with tempfile.TemporaryDirectory() as folder:
             path = fixture(f"trace_{family}.json.gz")
@@ -281,6 +310,9 @@ def main():
             check_precisions(tap, family, folder)
             check_gpu(tap, family, trace, folder)
             check_files(tap, family, trace, folder)
+            status, _, err = ranvier.run(["calibrate", "--from-trace", path, "--model", fixture(f"trace_{family}_model.json"), "--micro-batch-size",
+                                          SIZE, "--seq-len", LENGTH, "--out", out, "--step-time", "1s"])
+            tap.ok(status and "--step-time is for a GPU's trace" in err, f"{family}: --step-time is refused for a CPU's trace", err)
             anew, why = traced_anew(family, folder)
             if anew:
                 _, found, said, _ = calibrate([anew], family, folder)

@@ -136,7 +136,7 @@ demo:
 test:
 	@tests/deps.sh test
 	@$(MAKE) --no-print-directory $(JOBS) run-tests
-# Of lists of plans, models and precisions every case, where `make test` takes a third, and with SAN=1 half of another third.
+# Of lists of plans, models and precisions every case, where `make test` takes a sixth, and with SAN=1 half of another sixth.
 test-all:
 	@RANVIER_TESTS=all $(MAKE) --no-print-directory test
 

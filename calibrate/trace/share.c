@@ -284,10 +284,11 @@ static bool of_optimizer(const struct sharing *s, const struct step_operator *of
                (whole || !s->normed || s->shared->optimizer > 0);
 }
 
-/* The host launches from `start` to `end`, but while it waits for the GPU. */
+/* The host launches from `start` to `end`, but while it waits for the GPU; without one it launches nothing.
+ */
 static void add_host(const struct sharing *s, double start, double end)
 {
-        if (end > start)
+        if (end > start && s->steps->trace->on_gpu)
                 s->shared->host += 1e-6 * (end - start - steps_waits(s->steps, start, end));
 }
 

@@ -95,8 +95,6 @@ static int share_steps(struct session *s, struct rv_error_info *err)
                         free(shared.kernels);
                         return rc;
                 }
-                if (!s->trace.on_gpu)
-                        shared.host = 0;
                 learn_add(&s->learned, &shared);
         }
         return RV_OK;

@@ -577,7 +577,10 @@ static void points_are_what_the_steps_took_and_models_carry_over(void **state)
                 learn_add(&learned, &shared);
         }
         struct profile profile = {.measured = true, .load_count = 1};
-        struct profile_load load = learn_load(&learned, 0, &products);
+        struct learned_launches launches;
+        assert_int_equal(learn_launches(&learned, 0, &launches, &err), RV_OK);
+        assert_true(launches.host == 0); /* a CPU's */
+        struct profile_load load = learn_load(&learned, 0, &launches, &products);
         double sum = 0, seconds;
         for (int i = 0; i < layers.count; i++) {
                 assert_int_equal(profile_kernel_seconds(&profile, &load, &layers.kernels[i], false, &seconds,

@@ -38,7 +38,7 @@ static const double MUCH_COMPANY = 0.02;
 /* How long and how often. */
 struct effort {
         double seconds;       /* a precision, for all rounds together, if they can be had for that */
-        double visit_seconds; /* that a run is repeated for in one visit */
+        double visit_seconds; /* that a run is repeated for in one visit; less, if less time was asked for */
         int min_rounds, max_rounds, repetitions, phases, max_passes;
         double pass_flops; /* a few seconds on a core; a model with more is cut to fewer blocks */
 };
@@ -123,7 +123,8 @@ static void give_up(const struct session *s, const struct rv_error_info *err)
 static int choose_passes(const struct session *s, const struct family_run *run, double seconds)
 {
         int min = run->every_optimizer ? run->optimizer_count : 1;
-        double wanted = ceil(s->effort->visit_seconds / seconds);
+        const double asked = s->request.seconds > 0 ? s->request.seconds : s->effort->seconds;
+        double wanted = ceil(s->effort->visit_seconds * fmin(1, asked / s->effort->seconds) / seconds);
         int passes = wanted > s->effort->max_passes ? s->effort->max_passes : (int)wanted;
         return passes > min ? passes : min;
 }

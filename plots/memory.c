@@ -6,35 +6,57 @@
 #include <math.h>
 #include <string.h>
 
-/* A row a report: the bytes of every category in `unit`, their sum, its text (none if there are none). */
-static void write_bars(const struct run *runs, int count, enum memory_space space, bool name_space,
-                       double unit, FILE *data)
-{
-        for (int i = 0; i < count; i++) {
-                char text[NUMBER_TEXT];
-                int64_t sum = space == MEMORY_DEVICE ? runs[i].figures.device_peak_bytes
-                                                     : memory_total(&runs[i].bytes, space);
-                for (int c = 0; c < MEMORY_CATEGORIES; c++)
-                        fprintf(data, "%.9g ", (double)runs[i].bytes.in[space][c] / unit);
-                fprintf(data, "%.9g \"%s%s%s\"\n", (double)sum / unit,
-                        sum ? number_bytes(text, (double)sum) : "", sum && name_space ? " " : "",
-                        sum && name_space ? memory_space_name(space) : "");
-        }
-        fprintf(data, "\n\n");
-}
-
 /* What is far beyond the bars would leave no room for them. */
 static bool limit_shown(const struct run *run, int64_t longest)
 {
         return run->device_capacity_bytes > 0 && run->device_capacity_bytes <= 3 * longest;
 }
 
+/* Bars of a figure, of which the longest, or a limit, has `most` bytes. */
+struct scale {
+        int64_t longest, most;
+        double unit; /* bytes */
+};
+
+/* Where the text behind a bar of `sum` bytes begins: behind the line of the limit, where that would cross it.
+ */
+static int64_t text_begin(const struct run *run, int64_t sum, const struct scale *scale)
+{
+        static const double TEXT = 0.22; /* of the longest bar: what a text takes */
+        const int64_t limit = run->device_capacity_bytes;
+        const bool crosses = limit_shown(run, scale->longest) && sum <= limit &&
+                             (double)limit < (double)sum + TEXT * (double)scale->most;
+        return crosses ? limit : sum;
+}
+
+/* A row a report: the bytes of every category in `unit`, their sum, its text (none if there are none), and
+ * where that begins. */
+static void write_bars(const struct run *runs, int count, enum memory_space space, bool name_space,
+                       const struct scale *scale, FILE *data)
+{
+        const double unit = scale->unit;
+        for (int i = 0; i < count; i++) {
+                char text[NUMBER_TEXT];
+                int64_t sum = space == MEMORY_DEVICE ? runs[i].figures.device_peak_bytes
+                                                     : memory_total(&runs[i].bytes, space);
+                for (int c = 0; c < MEMORY_CATEGORIES; c++)
+                        fprintf(data, "%.9g ", (double)runs[i].bytes.in[space][c] / unit);
+                fprintf(data, "%.9g \"%s%s%s\" %.9g\n", (double)sum / unit,
+                        sum ? number_bytes(text, (double)sum) : "", sum && name_space ? " " : "",
+                        sum && name_space ? memory_space_name(space) : "",
+                        (double)text_begin(&runs[i], sum, scale) / unit);
+        }
+        fprintf(data, "\n\n");
+}
+
 /* A row a report: what a device has. */
-static void write_limits(const struct run *runs, int count, int64_t longest, double unit, FILE *data)
+static void write_limits(const struct run *runs, int count, const struct scale *scale, FILE *data)
 {
         for (int i = 0; i < count; i++)
                 fprintf(data, "%.9g\n",
-                        limit_shown(&runs[i], longest) ? (double)runs[i].device_capacity_bytes / unit : NAN);
+                        limit_shown(&runs[i], scale->longest)
+                                ? (double)runs[i].device_capacity_bytes / scale->unit
+                                : NAN);
         fprintf(data, "\n\n");
 }
 
@@ -77,14 +99,14 @@ int figures_memory(const char *out, const struct run *runs, int count, struct rv
                         limits = true;
                         most = runs[i].device_capacity_bytes > most ? runs[i].device_capacity_bytes : most;
                 }
-        double unit = figure_bytes_unit(&figure, max);
-        write_bars(runs, count, MEMORY_DEVICE, max_host > 0, unit, figure.data);
-        write_bars(runs, count, MEMORY_HOST, true, unit, figure.data);
-        write_limits(runs, count, max, unit, figure.data);
+        const struct scale scale = {max, most, figure_bytes_unit(&figure, max)};
+        write_bars(runs, count, MEMORY_DEVICE, max_host > 0, &scale, figure.data);
+        write_bars(runs, count, MEMORY_HOST, true, &scale, figure.data);
+        write_limits(runs, count, &scale, figure.data);
         name_categories(&figure, runs, count);
         figure_number(&figure, "limits", limits);
         figure_number(&figure, "bars", count);
         figure_number(&figure, "host", max_host > 0);
-        figure_number(&figure, "most", (double)most / unit);
+        figure_number(&figure, "most", (double)most / scale.unit);
         return figure_draw(&figure, err);
 }

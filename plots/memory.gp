@@ -1,5 +1,5 @@
 # Memory of the largest rank. Blocks 0 (device) and 1 (host, if host is 1): a row a bar, with one column a category, then the
-# sum and its text. Block 2: what a device has, a row a bar (NaN: not known, or far beyond the bars). categories: columns;
+# sum, its text, and where that begins. Block 2: what a device has, a row a bar (NaN: not known, or far beyond the bars). categories: columns;
 # used: the numbers of those that have bytes, as words; category_1 ...; bars and their texts (bars.gp); host; limits: 1 if
 # block 2 has any; most: the longest bar, or limit; unit.
 
@@ -22,5 +22,5 @@ plot for [c=1:categories] data index 0 using (before(c) + column(c) / 2):($0 + 1
      data index 2 using 1:($0 + 0.55):(0):(0.9) with vectors nohead lw 2 lc rgb ink notitle, \
      for [c in used] keyentry with boxes fc rgb memory_colour(name(c)) title name(c), \
      for [l=1:limits] keyentry with lines lw 2 lc rgb ink title "what a device has", \
-     for [space=1:host+1] data index space - 1 using (column(categories + 1)):($0 + 1 + middle[space]):(stringcolumn(categories + 2)) \
+     for [space=1:host+1] data index space - 1 using (column(categories + 3)):($0 + 1 + middle[space]):(stringcolumn(categories + 2)) \
              with labels left boxed offset 0.8,0 textcolor rgb (space == 1 ? ink : grey) font (host ? small : "") notitle

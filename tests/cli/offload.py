@@ -66,7 +66,7 @@ def name_of(grid, flags=()):
 def check_variants(tap, folder):
     """Returns the plain mixed runs by grid."""
     plain = {}
-    for grid in GRIDS:
+    for nth, grid in enumerate(GRIDS):
         plain[grid] = reference = Run(folder, grid, *MIXED)
         unclipped = Run(folder, grid, *MIXED, "--clip", 0)
         unfused = Run(folder, grid, *MIXED, "--fusion", "off")
@@ -76,7 +76,7 @@ def check_variants(tap, folder):
                                 (reference, ["--pipeline-limit", 6]),
                                 (reference, ["--pipeline-limit", 6, "--recompute", "layer"])):
             variants.append((expected, SMALL + ["--offload-activations", *flags]))
-        for expected, flags in variants:
+        for expected, flags in variants[nth % 3::3] if ranvier.SANITIZED else variants:
             run = Run(folder, grid, *flags)
             same = run.status == 0 and len(run.losses) == STEPS and run.losses == expected.losses
             tap.ok(same, f"{name_of(grid, flags)}: {STEPS} losses are those of plain mixed precision, bit for bit",

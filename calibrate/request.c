@@ -337,9 +337,13 @@ static int check_trace(struct request *request, struct rv_error_info *err)
                 uses[i] = (struct file_use){"--from-trace", trace->files[i], false};
         uses[trace->file_count] = (struct file_use){"--out", request->out, true};
         uses[trace->file_count + 1] = (struct file_use){"--found", trace->found, true};
-        if ((rc = file_check_uses(uses, trace->file_count + 2, err)) != RV_OK ||
-            (!request->out && !trace->against))
+        if ((rc = file_check_uses(uses, trace->file_count + 2, err)) != RV_OK)
                 return rc;
+        if (!request->out && trace->step_seconds > 0)
+                return rv_fail(err, RV_EINPUT,
+                               "--step-time is for the profile that --out names, which is missing");
+        if (!request->out && !trace->against)
+                return RV_OK;
         if ((rc = load_models(request, err)) != RV_OK)
                 return rc;
         if (request->gpt_count > 1 || request->micro_batch_sizes.count != 1 || request->seq_lens.count > 1)

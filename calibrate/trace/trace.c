@@ -128,13 +128,13 @@ static void print_launches(const struct learned_launches *launches, double step_
         if (launches->host < launches->profiled)
                 printf(", %s while the profiler ran", number_seconds(profiled, launches->profiled));
         printf("\n");
-        if (!(step_seconds > 0) && launches->launching > launches->working)
-                printf("          the host launched for %s of a step's forward and backward, for which the "
-                       "GPU "
-                       "worked %s:\n          the profiler makes that longer than it is; --step-time tells "
-                       "what "
-                       "a step takes without it\n",
-                       number_seconds(host, launches->launching), number_seconds(working, launches->working));
+        if (step_seconds > 0 || launches->launching <= launches->working)
+                return;
+        printf("          the host launched for %s of a step's forward and backward, where the GPU worked "
+               "%s:\n",
+               number_seconds(host, launches->launching), number_seconds(working, launches->working));
+        printf("          the profiler makes that longer than it is; --step-time tells what a step takes "
+               "without it\n");
 }
 
 static int write_profile(struct session *s, struct rv_error_info *err)

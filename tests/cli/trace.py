@@ -312,6 +312,8 @@ def main():
             check_files(tap, family, trace, folder)
             status, _, err = ranvier.run(["calibrate", "--from-trace", path, "--model", fixture(f"trace_{family}_model.json"), "--micro-batch-size",
                                           SIZE, "--seq-len", LENGTH, "--out", out, "--step-time", "1s"])
+            without, _, missing = ranvier.run(["calibrate", "--from-trace", path, "--step-time", "1s"])
+            tap.ok(without and "--step-time is for the profile that --out names" in missing, f"{family}: --step-time without a profile is refused", missing)
             tap.ok(status and "--step-time is for a GPU's trace" in err, f"{family}: --step-time is refused for a CPU's trace", err)
             anew, why = traced_anew(family, folder)
             if anew:

@@ -18,8 +18,7 @@ struct scale {
         double unit; /* bytes */
 };
 
-/* Where the text behind a bar of `sum` bytes begins: behind the line of the limit, where that would cross it.
- */
+/* Where the text behind a bar of `sum` bytes begins: behind the limit's line, where that would cross it. */
 static int64_t text_begin(const struct run *run, int64_t sum, const struct scale *scale)
 {
         static const double TEXT = 0.22; /* of the longest bar: what a text takes */

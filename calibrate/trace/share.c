@@ -284,8 +284,7 @@ static bool of_optimizer(const struct sharing *s, const struct step_operator *of
                (whole || !s->normed || s->shared->optimizer > 0);
 }
 
-/* The host launches from `start` to `end`, but while it waits for the GPU; without one it launches nothing.
- */
+/* The host launches from `start` to `end`, but while it waits for the GPU; without a GPU, nothing. */
 static void add_host(const struct sharing *s, double start, double end)
 {
         if (end > start && s->steps->trace->on_gpu)

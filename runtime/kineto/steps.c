@@ -142,8 +142,7 @@ struct walk {
         struct traced_steps *steps;
         const struct launched *launched; /* [events] */
         bool *composed;                  /* [events]: other operators are in it */
-        bool *again; /* [events]: it is in itself, behind the casts of autocast: its work is the inner one's
-                      */
+        bool *again; /* [events]: it is in itself, as autocast has it behind its casts: the inner one works */
         int leaf;    /* of steps->operators: the last one of this thread; -1: none */
 };
 

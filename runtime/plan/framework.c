@@ -374,12 +374,12 @@ char *framework_list(char *line, size_t size)
         return line;
 }
 
-/* Whether a list of words has this one. */
+/* Whether a list of words has this one; NULL, what is no word, it has not. */
 static bool has_word(const json_t *words, const char *word)
 {
         for (size_t i = 0; i < json_array_size(words); i++) {
                 const char *one = json_string_value(json_array_get(words, i));
-                if (one && strcmp(one, word) == 0)
+                if (one && word && strcmp(one, word) == 0)
                         return true;
         }
         return false;

@@ -88,16 +88,19 @@ class GPT2(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
+def transformers_model(config):
+    """The model of what a config.json says, as transformers has it, of random weights."""
+    import transformers  # only here: few have it
+    return transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config, use_cache=False))
+
+
 class OfTransformers(nn.Module):
     """The model of a config.json, as transformers has it."""
 
     def __init__(self, path):
         super().__init__()
-        import transformers  # only here: few have it
         with open(path) as file:
-            config = json.load(file)
-        config = transformers.AutoConfig.for_model(config.pop("model_type"), use_cache=False, **config)
-        self.model = transformers.AutoModelForCausalLM.from_config(config)
+            self.model = transformers_model(json.load(file))
 
     def forward(self, tokens, targets):
         logits = self.model(tokens).logits

@@ -141,10 +141,8 @@ MODELS = {"gpt2": Gpt2, "llama": Llama}
 class OfTransformers(nn.Module):
     def __init__(self, config):
         super().__init__()
-        import transformers  # only here: few have it
-        keys = {key: value for key, value in config.items() if key != "model_type"}
-        self.model = transformers.AutoModelForCausalLM.from_config(
-            transformers.AutoConfig.for_model(config["model_type"], use_cache=False, **keys))
+        from gpt2_pytorch import transformers_model  # beside this program; what loads it as a module needs none
+        self.model = transformers_model(config)
 
     def forward(self, tokens):
         return self.model(tokens).logits
@@ -234,7 +232,6 @@ class Case:
         self.traces, self.seconds, self.traced = measure(self.name, Training(config, of, arguments.device), arguments, folder)
         with open(os.path.join(folder, self.name + "-measured.json"), "w") as file:
             json.dump({"traced": self.traced, "shapes": [[*shape, values] for shape, values in self.seconds.items()]}, file)
-
 
     def step_time(self, shape):
         """Of a GPU's trace: what a step takes without the profiler."""

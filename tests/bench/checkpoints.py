@@ -12,17 +12,20 @@ import subprocess
 import sys
 import tempfile
 
-PLANS = {"cpu": ["gpt2-124m", "--seq-len", "256", "--micro-batch-size", "4", "--batch-size", "4"],
-         "cuda": ["gpt2-124m", "--seq-len", "1024", "--micro-batch-size", "16", "--batch-size", "64", "--precision", "bf16"]}
+# A micro-batch, which is calibrated, and the batch.
+PASSES = {"cpu": ["gpt2-124m", "--seq-len", "256", "--micro-batch-size", "4"],
+          "cuda": ["gpt2-124m", "--seq-len", "1024", "--micro-batch-size", "16", "--precision", "bf16"]}
+BATCHES = {"cpu": "4", "cuda": "64"}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("--runs", type=int, default=5, help="checkpoints")
     parser.add_argument("--every", type=float, default=60, help="seconds between two")
-    parser.add_argument("--device", choices=PLANS, default="cpu")
+    parser.add_argument("--device", choices=PASSES, default="cpu")
     a = parser.parse_args()
-    runs, plan = a.runs, PLANS[a.device]
+    runs, each = a.runs, PASSES[a.device]
+    plan = [*each, "--batch-size", BATCHES[a.device]]
     on = ["--device", "cuda"] if a.device == "cuda" else ["--threads", str(os.cpu_count())]
     binary = os.path.join(os.environ["RANVIER_BIN"], "ranvier")
     with tempfile.TemporaryDirectory(dir=os.environ.get("CHECKPOINT_FOLDER")) as folder:
@@ -39,7 +42,7 @@ def main():
         def quietly(*words):
             return subprocess.run([binary, *words], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
 
-        quietly("calibrate", "--model", *plan[:5], *plan[7:], *on, "--pp", "1", "--quick", "--out", path("profile.json"))
+        quietly("calibrate", "--model", *each, *on, "--pp", "1", "--quick", "--out", path("profile.json"))
         step = statistics.median(train(6)[2:])
         every = max(2, round(a.every / step))
         took = train(every * runs + every // 2, "--checkpoint", path("kept"), "--checkpoint-every", str(every))

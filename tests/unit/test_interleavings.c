@@ -592,6 +592,12 @@ static size_t explore_plan(const struct plan *plan, bool loose)
                 .plan = *plan, .parameters = 1, .ranks = plan->pp, .alone = -1, .loose = loose});
 }
 
+/* Every plan, as `make test-exhaustive` asks; else those that take seconds. */
+static bool is_exhaustive(void)
+{
+        return getenv("RANVIER_EXHAUSTIVE");
+}
+
 /* Loose sends of AxoNN at 3 stages x 4 micro-batches with a limit of 3 or 4 have 24 million states, minutes,
  * and staged 3 x 3 have a million: `make test-exhaustive` explores them, untied (what a tied embedding adds
  * comes after all messages). */
@@ -601,7 +607,7 @@ static bool affordable(const struct plan *plan)
         const bool small = plan->stage_messages ? size < 9 : size < 12 || plan->pipeline_limit <= 2;
         if (small || plan->policy != POLICY_AXONN)
                 return true;
-        return !plan->tied && getenv("RANVIER_EXHAUSTIVE");
+        return !plan->tied && is_exhaustive();
 }
 
 static size_t explore_variants(struct plan plan)
@@ -647,7 +653,7 @@ static size_t explore_parts_with_collectives(struct plan plan)
                 if (!policy->deferred)
                         continue;
                 plan.micro_batches = 2;
-                if ((plan.cp > 1 || !getenv("RANVIER_EXHAUSTIVE")) && !policy->fills_waits) {
+                if ((plan.cp > 1 || !is_exhaustive()) && !policy->fills_waits) {
                         states += search_all((struct search){
                                 .plan = plan, .parameters = 2, .ranks = 2 * plan.pp, .alone = -1});
                         plan.micro_batches = 1;
@@ -669,7 +675,7 @@ static void no_interleaving_of_shards_experts_or_sequences_deadlocks(void **stat
         struct plan plan = small_plan();
         for (int variant = 0; variant < 2 * 2 * 3 * 3; variant++) {
                 const bool experts = variant >= 12; /* or sequences */
-                if (!getenv("RANVIER_EXHAUSTIVE") && variant / 4 % 3 != variant % 3)
+                if (!is_exhaustive() && variant / 4 % 3 != variant % 3)
                         continue; /* each policy with a third */
                 plan.tp = experts ? 1 : 2;
                 plan.dp = experts ? 2 : 1;
@@ -740,7 +746,7 @@ static void no_interleaving_of_collectives_beside_parts_deadlocks(void **state)
 static void no_interleaving_of_shards_that_follow_decisions_deadlocks(void **state)
 {
         (void)state;
-        const bool exhaustive = getenv("RANVIER_EXHAUSTIVE");
+        const bool exhaustive = is_exhaustive();
         size_t states = 0;
         struct plan plan = small_plan();
         plan.tp = 2;
@@ -767,7 +773,7 @@ static const enum policy_id three[] = {POLICY_AXONN, POLICY_GPIPE, POLICY_1F1B};
 static void no_interleaving_of_small_plans_deadlocks(void **state)
 {
         (void)state;
-        const int most = getenv("RANVIER_EXHAUSTIVE") ? 4 : 3; /* of all stages */
+        const int most = is_exhaustive() ? 4 : 3; /* of all stages */
         size_t states = 0;
         struct plan plan = small_plan();
         for (plan.pp = 1; plan.pp <= STAGES; plan.pp++)
@@ -823,7 +829,7 @@ static size_t explore_chunks(int pp, int chunks, int micro_batches, bool loose, 
         plan.blocking = blocking;
         size_t states = explore_plan(&plan, loose);
         plan.forward_only = true;
-        if (pp < 3 || blocking || getenv("RANVIER_EXHAUSTIVE"))
+        if (pp < 3 || blocking || is_exhaustive())
                 states += explore_plan(&plan, loose);
         return states;
 }
@@ -842,7 +848,7 @@ static void no_interleaving_of_chunks_deadlocks(void **state)
                           explore_chunks(2, 3, 4, loose, true, true) +
                           explore_chunks(3, 2, 6, loose, false, true);
         states += explore_chunks(2, 2, 4, false, false, false) + explore_chunks(3, 2, 3, false, false, false);
-        if (getenv("RANVIER_EXHAUSTIVE"))
+        if (is_exhaustive())
                 states += explore_chunks(2, 2, 4, true, false, false) +
                           explore_chunks(2, 3, 4, false, false, false) +
                           explore_chunks(2, 2, 4, false, true, false) +
@@ -856,7 +862,7 @@ static void no_interleaving_of_parted_backwards_deadlocks(void **state)
 {
         (void)state;
         size_t states = 0;
-        const int less = getenv("RANVIER_EXHAUSTIVE") ? 0 : 1;
+        const int less = is_exhaustive() ? 0 : 1;
         struct plan plan = small_plan();
         for (int id = 0; id < POLICIES; id++) {
                 if (!policy_get((enum policy_id)id)->deferred)
@@ -897,7 +903,7 @@ static void no_interleaving_deadlocks_a_stage_that_offloads_activations(void **s
         size_t states = explore_alone(POLICY_AXONN, 2, 0, 5, 5) + explore_alone(POLICY_1F1B, 5, 0, 5, 5) +
                         explore_alone(POLICY_1F1B, 5, 0, 5, 6) + explore_alone(POLICY_GPIPE, 2, 0, 5, 5) +
                         explore_alone(POLICY_GPIPE, 2, 1, 5, 5) + explore_alone(POLICY_GPIPE, 1, 0, 7, 7);
-        if (getenv("RANVIER_EXHAUSTIVE"))
+        if (is_exhaustive())
                 states += explore_alone(POLICY_AXONN, 2, 0, 5, 6) + explore_alone(POLICY_AXONN, 3, 1, 5, 5) +
                           explore_alone(POLICY_1F1B, 6, 1, 5, 6) + explore_alone(POLICY_GPIPE, 2, 0, 6, 6) +
                           explore_alone(POLICY_GPIPE, 3, 1, 5, 5);
@@ -917,7 +923,7 @@ static void no_interleaving_of_two_stages_that_offload_activations_deadlocks(voi
         for (int i = 0; i < 2; i++) {
                 plan.policy = i ? POLICY_GPIPE : POLICY_AXONN;
                 states += explore_plan(&plan, false);
-                if (getenv("RANVIER_EXHAUSTIVE"))
+                if (is_exhaustive())
                         states += explore_plan(&plan, true);
         }
         print_message("# %zu states\n", states);

@@ -25,9 +25,10 @@ WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -W
 SANITIZE := -O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -ftrivial-auto-var-init=pattern
 OPT     := $(if $(SAN),$(SANITIZE),-O3 $(ARCH) -g)
 CFLAGS  ?=
-ALL_CFLAGS = -std=c11 -D_POSIX_C_SOURCE=200809L -I. $(OPT) $(WARN) -pthread -MMD -MP $(CFLAGS)
-# Where the compiler is GCC the simulator is optimised across files (a sweep ranks a sixth more plans a second then); these
-# objects hold plain code too, which is what all other programs are linked from.
+ALL_CFLAGS = -std=c11 -D_POSIX_C_SOURCE=200809L -I. $(OPT) $(WARN) -pthread -MMD -MP $(CFLAGS) $(if $(filter $<,$(searched)),$(LTO))
+# Where the compiler is GCC the simulator is optimised across the files that a search spends its time in (a sweep ranks a sixth
+# more plans a second then, and with more files no more); these objects hold plain code too, which is what all other programs are
+# linked from.
 LTO     := $(if $(SAN),,$(if $(shell $(CC) --version 2>/dev/null | grep -i 'free software foundation'),-flto -ffat-lto-objects))
 LTO_LINK  := $(if $(LTO),-fno-lto)
 LDFLAGS_ALL = -pthread $(LTO_LINK) $(if $(SAN),-fsanitize=address$(comma)undefined) $(LDFLAGS)
@@ -59,6 +60,8 @@ fit      := $(addprefix calibrate/profile/,fit.c robust.c surface_fit.c)
 calibrate := $(filter-out calibrate/measure.c,$(wildcard calibrate/*.c calibrate/trace/*.c))
 plot     := $(filter-out plots/main.c,$(wildcard plots/*.c plots/html/*.c))
 paper    := $(filter-out tests/paper/plans.c,$(wildcard tests/paper/*.c))
+searched := $(core) $(wildcard runtime/engine/*.c models/*.c) models/kernels/kernel.c runtime/base/agenda.c \
+        $(addprefix sim/world/,priced.c costs.c tensor.c paper_batch.c)
 # make prints a short line a file; make V=1 all that it runs.
 say      = $(if $(V),,@printf '  %-6s%s\n' $(1) $(2);)
 obj      = $(patsubst %.c,$(BUILD)/obj/%.o,$(patsubst %.cpp,$(BUILD)/obj/%.o,$(1)))
@@ -90,8 +93,7 @@ $(BUILD)/obj/%.o: %.cpp
 	$(call say,c++,$<) $(CXX) -std=c++17 -I. $(OPT) -Wall -Wextra -Wshadow -Werror -pthread -MMD -MP $(EXTRA) $(CXXFLAGS) -c -o $@ $<
 $(BUILD)/obj/runtime/net/%.o: EXTRA = $(MPI_CFLAGS)
 # These are linked into the CUDA device too.
-$(BUILD)/obj/models/%.o $(BUILD)/obj/runtime/base/%.o: EXTRA = -fPIC $(LTO)
-$(call obj,$(core) $(engine) $(launch) $(sim) $(profile) sim/main.c): EXTRA = $(LTO)
+$(BUILD)/obj/models/%.o $(BUILD)/obj/runtime/base/%.o: EXTRA = -fPIC
 $(BUILD)/bin/ranvier-sim: LTO_LINK = $(if $(LTO),-O3 -flto=2)
 $(BUILD)/obj/runtime/device/host.o: EXTRA = -fPIC
 # sqrt need not set errno and comparisons need not trap (loops with them stay scalar otherwise), a x + b may be fused.

@@ -56,7 +56,7 @@ def main():
         with open(trained) as file:
             tap.ok(found_trained == json.load(file) and len(found_trained["loss"]) == 4, "train: it is what --report writes")
         check_table(tap, SWEEP, folder)
-        check_table(tap, ["validate", "--table", os.path.join(TABLES, "axonn.csv")], folder)
+        check_table(tap, ["validate", "--table", os.path.join(TABLES, "gpu.csv")], folder)
         with open(shapes, "w") as file:
             file.write("op,dtype,m,n,k\ngemm,bf16,4096,4096,4096\ngemm,bf16,8192,1024,512\n")
         check_table(tap, ["price", "--profile", "h100", "--table", shapes], folder)

@@ -57,6 +57,7 @@ SKIPPED = [
     (r" \.\.\.", "has a gap"),
     (r"--profile P ", "has placeholders"),
     (r"^ranvier validate$", "validate.py runs it"),
+    (r"^ranvier sweep gpt-12b --gpus 48", "profiles.py runs it"),
 ]
 
 

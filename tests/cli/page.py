@@ -201,7 +201,7 @@ def check_tables(tap, folder):
         rows = len(file.readlines()) - 1
     tap.ok(text.count("<tr>") == rows + 1, f"sweep: all {rows} plans are in its table", text.count("<tr>"))
     page = os.path.join(folder, "validate.html")
-    run(tap, "validate writes a page", ["validate", "--table", os.path.join(os.path.dirname(__file__), "..", "..", "sim", "tables", "axonn.csv"), "--html", page])
+    run(tap, "validate writes a page", ["validate", "--table", os.path.join(os.path.dirname(__file__), "..", "..", "sim", "tables", "gpu.csv"), "--html", page])
     check_page(tap, folder, "validate", page, figures=1, zooms=0)
 
 

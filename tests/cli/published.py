@@ -149,18 +149,21 @@ def check_playbook(tap, folder):
 
 
 def check_facts(tap, folder):
-    """Without the run of 2,496 GPUs, which is not folded and takes minutes."""
+    """Of the rows a sixth, but for the run of 2,496 GPUs, which is not folded and takes minutes."""
     for name, count in (("runs", 106), ("playbook", 74)):
         whole, path = os.path.join(FACTS, name + ".csv"), os.path.join(folder, name + "-facts.csv")
         if not os.path.exists(whole):
             continue
         with open(whole) as source, open(path, "w") as file:
-            file.writelines(line for line in source if "ngpu2496" not in line)
+            lines = [line for line in source if "ngpu2496" not in line]
+            first = len(lines) - count
+            rows = ranvier.some(lines[first:])
+            file.writelines(lines[:first] + rows)
         status, out, err = ranvier.run(["validate", "--summary", "--table", path], timeout=1800)
         predicted = re.search(r"^all +([0-9]+) ", out, re.M)
-        listed = re.search(rf"^not predicted: ([0-9]+) of {count} runs", out, re.M)
+        listed = re.search(rf"^not predicted: ([0-9]+) of {len(rows)} runs", out, re.M)
         total = int(predicted[1]) + (int(listed[1]) if listed else 0) if predicted else 0
-        tap.ok(status == 0 and total == count, f"{name}.csv: every row is predicted or listed", f"{out}{err}")
+        tap.ok(status == 0 and total == len(rows), f"{name}.csv: every row is predicted or listed", f"{out}{err}")
 
 
 def main():

@@ -541,7 +541,7 @@ def main():
         kinds = ((True, ()), (False, ()), (False, (*unfused, "--recompute", "full")))
         for family, tied, flags in ranvier.some([(family, *kind) for family in FAMILIES for kind in kinds]):
             gradients(tap, folder, family, tied, *flags)
-        for family in ("gpt2", "llama"):
+        for family in ranvier.some(["gpt2", "llama"]):
             sums_of_many(tap, folder, family)
         grids = ((True, 2), (False, 1)), ((True, 1), (False, 3))
         cases = [(family, *grid) for family in FAMILIES for grid in grids[0]] + [

@@ -11,9 +11,14 @@
 
 enum {
         SEED = 20260722,
-        SEARCHES = SANITIZED ? 100 : 300,
+        SEARCHES = 100,
         APART = SANITIZED ? 3 : 1 /* percent, of the limits that are tried */
 };
+
+static int search_count(void)
+{
+        return is_every_case_taken() ? 3 * SEARCHES : SEARCHES;
+}
 
 static struct options small_plan(int pp, int dp, int micro_batch_size, int batch_size)
 {
@@ -372,7 +377,8 @@ static void changes_are_those_that_a_search_of_all_plans_finds(void **state)
         static struct plans plans;
         uint64_t seed = SEED;
         int none = 0, full = 0, together = 0, buckets = 0, back = 0;
-        for (int search = 0; search < SEARCHES; search++) {
+        const int searches = search_count();
+        for (int search = 0; search < searches; search++) {
                 struct capacity capacity;
                 struct options o = random_plan(&seed, &capacity);
                 struct costs costs = {seed, false};
@@ -410,11 +416,11 @@ static void changes_are_those_that_a_search_of_all_plans_finds(void **state)
                 full += count == CAPACITY_CHANGES;
         }
         /* The plans are of every sort. */
-        assert_in_range(none, SEARCHES / 20, SEARCHES);
-        assert_in_range(full, SEARCHES / 20, SEARCHES);
-        assert_in_range(together, SEARCHES / 20, 3 * SEARCHES);
-        assert_in_range(buckets, SEARCHES / 20, 3 * SEARCHES);
-        assert_in_range(back, SEARCHES / 60, 3 * SEARCHES);
+        assert_in_range(none, searches / 20, searches);
+        assert_in_range(full, searches / 20, searches);
+        assert_in_range(together, searches / 20, 3 * searches);
+        assert_in_range(buckets, searches / 20, 3 * searches);
+        assert_in_range(back, searches / 60, 3 * searches);
 }
 
 /* What a user would leave out of the command: "without" and the flags after it. */
@@ -438,7 +444,8 @@ static void the_flags_of_a_change_say_what_it_is(void **state)
 {
         (void)state;
         uint64_t seed = SEED;
-        for (int search = 0; search < SEARCHES; search++) {
+        const int searches = search_count();
+        for (int search = 0; search < searches; search++) {
                 struct capacity capacity;
                 struct options o = random_plan(&seed, &capacity);
                 struct costs costs = {seed, false};

@@ -350,8 +350,7 @@ static void check_network(bool tied, int stages, bool fused, int64_t logits_byte
 /* A sixth of a list of cases, sanitized half of another sixth, or, in make test-all, all. */
 static bool is_taken(int nth)
 {
-        const char *tests = getenv("RANVIER_TESTS");
-        return (tests && strcmp(tests, "all") == 0) || nth % (SANITIZED ? 12 : 6) == SANITIZED;
+        return is_every_case_taken() || nth % (SANITIZED ? 12 : 6) == SANITIZED;
 }
 
 static void gradients_of_a_llama_and_its_like_are_the_loss_s_slopes(void **state)

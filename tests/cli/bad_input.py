@@ -1154,7 +1154,7 @@ def golden_cases():
 
 def chosen_cases():
     """Every other one; under the sanitizers, which the same CI runs, the others."""
-    if os.environ.get("GOLDEN") or os.environ.get("RANVIER_TESTS") == "all":
+    if os.environ.get("GOLDEN") or ranvier.EVERY_CASE:
         return CASES
     return CASES[ranvier.SANITIZED::2]
 

@@ -122,7 +122,7 @@ for ranks in 1 2; do
         loads=$([ $ranks -eq 1 ] && echo 1 || echo 1,2)
         fusion=$([ $ranks -eq 1 ] && echo off || echo auto)
         context=$([ $ranks -eq 1 ] || echo 1,2)
-        "$ranvier" calibrate --ranks $ranks --quick --seconds 3 --model tiny --micro-batch-size 2 --fusion "$fusion" --cp "${context:-1}" \
+        "$ranvier" calibrate --ranks $ranks --quick --seconds 1 --model tiny --micro-batch-size 2 --fusion "$fusion" --cp "${context:-1}" \
                 --out "$folder/p$ranks.json" > "$folder/out" 2> "$folder/err"
         report $? "a quick calibration of tiny on $ranks rank(s), --fusion $fusion, succeeds"
         python3 "$folder/check.py" "$folder/p$ranks.json" $loads 4 0 "$fusion" ${context:+cp} 2> "$folder/why"
@@ -151,7 +151,7 @@ done
 cat > "$folder/two.json" <<'JSON'
 {"n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 256, "n_positions": 64}
 JSON
-"$ranvier" calibrate --ranks 2 --quick --seconds 3 --model "$folder/two.json" --micro-batch-size 2 --precision mixed,fp32 --offload \
+"$ranvier" calibrate --ranks 2 --quick --seconds 1 --model "$folder/two.json" --micro-batch-size 2 --precision mixed,fp32 --offload \
         --host-link 200MB/s --out "$folder/mixed.json" > "$folder/out" 2> "$folder/err"
 status=$?
 report $status "so does one in both precisions, with an offloaded optimizer, over a slow link"

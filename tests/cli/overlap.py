@@ -40,7 +40,7 @@ def train(folder, pp, dp, schedule, *more):
     log, trace, report, checkpoint = (os.path.join(folder, name) for name in ("log.csv", "trace.json", "report.json", "checkpoint.safetensors"))
     status, _, err = ranvier.run(
         ["train", "tiny", "--data", os.path.join(folder, "text.txt"), "--pp", pp, "--dp", dp, "--schedule", schedule,
-         "--seq-len", 16, "--micro-batch-size", 1, "--batch-size", 12, "--steps", 12, "--lr", 3e-3, "--log", log, "--trace", trace,
+         "--seq-len", 16, "--micro-batch-size", 1, "--batch-size", 12, "--steps", 6, "--lr", 3e-3, "--log", log, "--trace", trace,
          "--report", report, "--checkpoint", checkpoint, *more], ranks)
     if status:
         return err, [], None

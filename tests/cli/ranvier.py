@@ -7,15 +7,16 @@ import subprocess
 
 BIN = os.environ.get("RANVIER_BIN") or os.path.abspath("build/bin")
 SANITIZED = os.path.basename(os.path.dirname(BIN)) == "san"
+EVERY_CASE = os.environ.get("RANVIER_TESTS") == "all"
 # Of a training whose losses are compared: a wrong gradient shows in the second step, and what memory eight steps touch, two have touched.
-STEPS = 2 if SANITIZED else 8
+STEPS = 8 if EVERY_CASE else 2 if SANITIZED else 4
 
 
 def some(cases):
     """A sixth of a list of cases, which differ in their plan, model or precision; under the sanitizers, which look at code and not at
     numbers, half of another sixth, which the same CI runs; all of them in `make test-all`. The first of six is not always the same, so
     that products of lists are sampled in both."""
-    if os.environ.get("RANVIER_TESTS") == "all":
+    if EVERY_CASE:
         return cases
     sixth = [case for i, case in enumerate(cases) if (i + i // 6) % 6 == (1 if SANITIZED and len(cases) > 1 else 0)]
     return sixth[::2] if SANITIZED else sixth

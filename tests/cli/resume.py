@@ -436,7 +436,7 @@ def main():
             check_bits(tap, bench, plan)
         pairs = [(a, b) for a in PLANS for b in PLANS if a[0] == b[0] and a != b]
         random.Random(7).shuffle(pairs)
-        check_shapes(tap, bench, pairs[:100 if os.environ.get("RANVIER_TESTS") == "all" else 4 if ranvier.SANITIZED else 12])
+        check_shapes(tap, bench, pairs[:100 if ranvier.EVERY_CASE else 4 if ranvier.SANITIZED else 12])
         check_divergence(tap, bench)
         check_bytes(tap, bench)
         check_damage(tap, bench)

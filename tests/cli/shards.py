@@ -169,7 +169,7 @@ def check_report(tap, folder, model, grid, schedule, more):
     real, predicted, trace, simulated = (os.path.join(folder, name) for name in
                                          ("real.json", "predicted.json", "trace.json", "simulated.json"))
     # A trace is of its last batches: by then a loss scale that begins too large is small enough.
-    train(folder, model, grid, schedule, "--report", real, "--trace", trace, "--steps", 20, *more)
+    train(folder, model, grid, schedule, "--report", real, "--trace", trace, "--steps", 20 if "mixed" in more else 4, *more)
     plan = ["simulate", model, "--pp", grid[0], "--dp", grid[1], "--tp", grid[2], "--gpus", ranks_of(grid, more),
             "--schedule", schedule, "--micro-batch-size", 1, "--batch-size", 12, *more]
     profile = "v100-datasheet" if "mixed" in more and "off" in more else "a100-datasheet"

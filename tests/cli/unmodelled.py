@@ -17,7 +17,7 @@ COMMANDS = [
     ("train", f"train MODEL --data text.txt --steps 1 --dp 2 {PLAN}", 2),
     ("simulate", f"simulate MODEL --gpus 2 --pp 2 {PLAN} --profile a100-datasheet --platform generic", 0),
     ("sweep", "sweep MODEL --gpus 2 --batch-size 4 --profile v100-datasheet --platform summit", 0),
-    ("calibrate", "calibrate --quick --model MODEL --micro-batch-size 1 --out profile.json", 0),
+    ("calibrate", "calibrate --quick --seconds 1 --model MODEL --micro-batch-size 1 --out profile.json", 0),
 ]
 
 

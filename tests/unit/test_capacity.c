@@ -11,7 +11,7 @@
 
 enum {
         SEED = 20260722,
-        SEARCHES = 100,
+        SEARCHES = SANITIZED ? 60 : 100,
         APART = SANITIZED ? 3 : 1 /* percent, of the limits that are tried */
 };
 

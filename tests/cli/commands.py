@@ -46,6 +46,7 @@ CHANGED = [
     (r"--ranks 2 --quick (?=--out)", "--ranks 2 --quick --model small.json ", "a family of fewer kernels"),
     (r"--profile mine.json", "--profile here.json", "a reader's own is one that calibrate wrote"),
     (r"(?<=--model )demo,(?=my-model|small)", "", "one model is enough"),
+    (r"(?<=--model )demo (?=--micro-batch-size)", "small.json ", "a family of fewer kernels"),
     (r"my-model.json (?=.*--out)", "my-model.json --quick ", "more repetitions take minutes"),
     (r"(?=--precision fp32,mixed --offload)", "--model small.json ", "a family of fewer kernels"),
     (r"(?<=ranvier calibrate )(?=--ranks|--quick)", "--seconds 1 ", "beside other tests kernels settle late"),
@@ -197,6 +198,7 @@ def bring(folder):
     for i in (1, 2):
         shutil.copy(os.path.join(fixtures, f"predicted-{i}.json"), os.path.join(folder, f"p{i}.json"))
         shutil.copy(os.path.join(fixtures, f"measured-{i}.json"), os.path.join(folder, f"m{i}.json"))
+    shutil.copy(os.path.join(fixtures, "sweep.csv"), os.path.join(folder, "sweep.csv"))
     for name in ("48", "96", "192", "without", "with"):
         shutil.copy(os.path.join(fixtures, "predicted-1.json"), os.path.join(folder, name + ".json"))
     for name, fixture in (("trace.json.gz", "trace_gpt2.json.gz"), ("traced.json", "trace_gpt2_model.json")):

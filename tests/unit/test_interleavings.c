@@ -1279,6 +1279,8 @@ static void no_interleaving_of_units_with_spread_experts_deadlocks(void **state)
         (void)state;
         size_t states = 0;
         for (int variant = 0; variant < 16; variant++) {
+                if (!is_exhaustive() && (variant & 1) != variant >> 3)
+                        continue; /* offloaded with 4 replicas, and not with 2 */
                 struct plan plan = small_plan();
                 plan.zero = 3;
                 plan.ep = 2;

@@ -17,11 +17,14 @@ endif
 # These take minutes: they begin first, so that none is left over while a processor has nothing to do.
 LONG_TESTS := $(BUILD)/tests/test_conformance $(BUILD)/tests/test_interleavings $(patsubst %,tests/cli/%,cuda_emulated.py commands.py bad_input.py pytorch.py calibrate.sh)
 
+# SHARE=2/3: of the scripts, by their names, the second, the fifth, the eighth ... alone; of the programs all.
+SCRIPTS_RUN = $(if $(SHARE),$(shell printf '%s\n' $(sort $(SCRIPT_TESTS)) | awk -v share=$(SHARE) 'BEGIN { split(share, of, "/") } NR % of[2] == of[1] % of[2]'),$(SCRIPT_TESTS))
+
 # Runs every test, prints each one's count and, last, "N passed, N failed".
 run-tests: $(BINARIES) $(PLUGINS) $(TEST_BINARIES) $(BUILD)/tests/slices
-	@RANVIER_BIN=$(abspath $(BUILD)/bin) $(BUILD)/tests/slices tests/run.sh $(filter $(LONG_TESTS),$(TEST_BINARIES) $(SCRIPT_TESTS)) \
-		$(filter-out $(LONG_TESTS) $(RANKS_TESTS),$(TEST_BINARIES) $(SCRIPT_TESTS)) \
-		--alone $(filter $(RANKS_TESTS),$(SCRIPT_TESTS))
+	@RANVIER_BIN=$(abspath $(BUILD)/bin) $(BUILD)/tests/slices tests/run.sh $(filter $(LONG_TESTS),$(TEST_BINARIES) $(SCRIPTS_RUN)) \
+		$(filter-out $(LONG_TESTS) $(RANKS_TESTS),$(TEST_BINARIES) $(SCRIPTS_RUN)) \
+		--alone $(filter $(RANKS_TESTS),$(SCRIPTS_RUN))
 $(BUILD)/tests/slices: $(call obj,tests/slices.c)
 	$(LINK)
 

@@ -25,7 +25,7 @@ WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -W
 SANITIZE := -O1 -g -fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -ftrivial-auto-var-init=pattern
 OPT     := $(if $(SAN),$(SANITIZE),-O3 $(ARCH) -g)
 CFLAGS  ?=
-ALL_CFLAGS = -std=c11 -D_POSIX_C_SOURCE=200809L -I. $(OPT) $(WARN) -pthread -MMD -MP $(CFLAGS) $(if $(filter $<,$(searched)),$(LTO))
+ALL_CFLAGS = -std=c11 -D_POSIX_C_SOURCE=200809L -I. $(OPT) $(WARN) -pthread -MMD -MP $(CFLAGS)
 # Where the compiler is GCC the simulator is optimised across the files that a search spends its time in (a sweep ranks a sixth
 # more plans a second then, and with more files no more); these objects hold plain code too, which is what all other programs are
 # linked from.
@@ -86,7 +86,7 @@ $(BUILD)/libdevice.a: $(call cpu_variants,$(BUILD)/obj)
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(call say,cc,$<) $(CC) $(ALL_CFLAGS) $(EXTRA) -c -o $@ $<
+	$(call say,cc,$<) $(CC) $(ALL_CFLAGS) $(if $(filter $<,$(searched)),$(LTO)) $(EXTRA) -c -o $@ $<
 # What SimGrid offers in C++ only (SimGrid's headers are not clean under all warnings, so they are system headers).
 $(BUILD)/obj/%.o: %.cpp
 	@mkdir -p $(@D)

@@ -18,7 +18,7 @@ endif
 LONG_TESTS := $(BUILD)/tests/test_conformance $(BUILD)/tests/test_interleavings $(patsubst %,tests/cli/%,cuda_emulated.py commands.py bad_input.py pytorch.py calibrate.sh)
 
 # SHARE=2/3: of the scripts, by their names, the second, the fifth, the eighth ... alone; of the programs all.
-SCRIPTS_RUN = $(if $(SHARE),$(shell printf '%s\n' $(sort $(SCRIPT_TESTS)) | awk -v share=$(SHARE) 'BEGIN { split(share, of, "/") } NR % of[2] == of[1] % of[2]'),$(SCRIPT_TESTS))
+SCRIPTS_RUN = $(if $(SHARE),$(or $(shell printf '%s\n' $(sort $(SCRIPT_TESTS)) | awk -v share=$(SHARE) 'BEGIN { if (split(share, of, "/") != 2 || of[1] < 1 || of[1] + 0 > of[2] + 0) exit } NR % of[2] == of[1] % of[2]'),$(error SHARE=$(SHARE): which one of how many, as 1/2, was expected)),$(SCRIPT_TESTS))
 
 # Runs every test, prints each one's count and, last, "N passed, N failed".
 run-tests: $(BINARIES) $(PLUGINS) $(TEST_BINARIES) $(BUILD)/tests/slices

@@ -3,15 +3,15 @@
 #ifndef RANVIER_TESTS_UNIT_SANITIZED_H
 #define RANVIER_TESTS_UNIT_SANITIZED_H
 
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
 #ifdef __SANITIZE_ADDRESS__
 enum { SANITIZED = 1 };
 #else
 enum { SANITIZED = 0 };
 #endif
-
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 
 static inline bool is_every_case_taken(void)
 {

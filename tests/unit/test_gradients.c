@@ -574,7 +574,7 @@ static void recomputed_activations_give_the_same_gradients(void **state)
                 const enum recompute recompute = (enum recompute)(choice / 4 % RECOMPUTES);
                 if (!partition_recomputes(&gpt, recompute) ||
                     !is_taken(choice / 4 + choice / 4 / RECOMPUTES) ||
-                    (SANITIZED && choice % 4 != choice / 4 % 4))
+                    (SANITIZED && !is_every_case_taken() && choice % 4 != choice / 4 % 4))
                         continue;
                 struct network stored = open_network(&gpt, stages, false, fused);
                 struct network again = open_network(&gpt, stages, recompute, fused);

@@ -24,8 +24,9 @@ def start(folder, first, second, prefix=()):
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     environment.setdefault("ASAN_OPTIONS", "detect_leaks=0")
     try:
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True,
-                              timeout=LIMIT_SECONDS, stdin=subprocess.DEVNULL)
+        with ranvier.mpi_folder(environment):
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True,
+                                  timeout=LIMIT_SECONDS, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
         return None, []
     return done.returncode, [l for l in done.stderr.splitlines() if l.startswith("ranvier")]

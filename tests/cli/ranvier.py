@@ -1,9 +1,11 @@
 """Runs the programs under test for scripts that print TAP."""
+import contextlib
 import csv
 import json
 import os
 import re
 import subprocess
+import tempfile
 
 BIN = os.environ.get("RANVIER_BIN") or os.path.abspath("build/bin")
 SANITIZED = os.path.basename(os.path.dirname(BIN)) == "san"
@@ -34,6 +36,15 @@ DEVICE = os.environ.get("RANVIER_TEST_DEVICE")  # what `train` computes on, wher
 FIBERS = r"==\d+==WARNING: ASan is ignoring requested __asan_handle_no_return: .*\nFalse positive .*\nFor details see .*\n"
 
 
+@contextlib.contextmanager
+def mpi_folder(environment):
+    """For as long as it is entered, mpirun with this environment has a folder of its own for Open MPI's: of two that make it in
+    one place at one time, one can fail."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as own:
+        environment.setdefault("OMPI_MCA_orte_tmpdir_base", own)
+        yield
+
+
 def run(arguments, ranks=0, folder=None, timeout=1800, **variables):
     """ranvier ARGUMENTS, under mpirun if ranks > 0, with environment `variables`; returns (exit status, stdout,
     stderr)."""
@@ -45,8 +56,9 @@ def run(arguments, ranks=0, folder=None, timeout=1800, **variables):
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **variables)
     if arguments and arguments[0] in ("train", "calibrate", "simulate"):
         environment.setdefault("ASAN_OPTIONS", "detect_leaks=0")  # Open MPI and SimGrid keep memory to their end
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace",
-                          timeout=timeout, stdin=subprocess.DEVNULL)
+    with mpi_folder(environment):
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, errors="replace",
+                              timeout=timeout, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, re.sub(FIBERS, "", done.stderr) if SANITIZED else done.stderr
 
 

@@ -20,6 +20,7 @@ struct stage_costs {
         /* [chunks][PASSES]: the collectives of shards in the passes of each chunk. */
         double *tensor;
         double forward, backward;  /* what a micro-batch keeps its compute lane, in all chunks */
+        double copy, copies;       /* see price_activations; 0: they are not offloaded */
         int64_t update;            /* parameters of the largest update of the plan */
         struct priced_collective { /* the first of those that were asked for: a rank has no more kinds and
                                       sizes */
@@ -498,6 +499,21 @@ static double min_of_slots(const struct batch *b)
         return min;
 }
 
+/* What the copies of activations of one chunk and micro-batch take, alone, and those of all chunks, both ways
+ * at one time. */
+static void price_activations(struct batch *b, int stage)
+{
+        const struct core_stage *part = &b->parts[stage];
+        const struct op store = {.kind = OP_STORE_ACTIVATIONS,
+                                 .bytes = part->slot_bytes - part->shorter_bytes};
+        struct stage_costs *s = &b->stages[stage];
+        s->copy = s->copies = 0;
+        if (core_limits(&b->plan, stage).host_slots == 0)
+                return;
+        s->copy = copy(b, &store, 1);
+        s->copies = b->plan.virtual_stages * both_ways(b, plan_rank(&b->plan, b->replica, stage, 0), &store);
+}
+
 /* No schedule brings micro-batches through faster than this, each: a stage has so much work with one (GPipe:
  * all forwards, then all backwards, so that each has a slowest stage of its own); offloaded activations are
  * stored and fetched, at the same time if need be; and what is said above. */
@@ -512,11 +528,8 @@ static double min_seconds(struct batch *b)
                 forwards = fmax(forwards, s->forward);
                 backwards = fmax(backwards, s->backward);
                 min = fmax(min, s->forward + s->backward + held_seconds(b, i));
-                if (core_limits(plan, i).host_slots > 0) {
-                        const struct op store = {.kind = OP_STORE_ACTIVATIONS,
-                                                 .bytes = b->parts[i].slot_bytes};
-                        min = fmax(min, both_ways(b, plan_rank(plan, b->replica, i, 0), &store));
-                }
+                price_activations(b, i);
+                min = fmax(min, s->copies);
         }
         const struct policy *policy = policy_of(plan);
         if (policy->forwards_first)
@@ -527,9 +540,24 @@ static double min_seconds(struct batch *b)
         return fmax(min, in_turn ? min_of_chains(b) : min_of_slots(b));
 }
 
+/* Backwards that a stage takes right after the forward of the same chunk and micro-batch, as the last one
+ * does with its last chunk: offloaded activations go to the host and back meanwhile, and nothing is computed.
+ */
+static int backwards_at_once(const struct plan *plan, int stage)
+{
+        const struct policy *policy = policy_of(plan);
+        int count = 0;
+        if (!policy->warm_up || !policy->nth_forward)
+                return 0;
+        const int warm_up = policy->warm_up(plan, stage), all = plan_vmbs(plan);
+        for (int nth = 0; warm_up + nth < all; nth++)
+                count += policy->nth_forward(plan, warm_up + nth) == policy->nth_backward(plan, nth);
+        return count;
+}
+
 /* No schedule ends a batch sooner: a stage begins when the stages before it have worked on one micro-batch,
- * has its own work on all of them, and after the last backward (of a backward in two parts, its first part)
- * those stages have one more each. */
+ * has its own work on all of them and waits in it, and stores and fetches the activations of each; after the
+ * last backward (of a backward in two parts, its first part) those stages have one more each. */
 static double least_seconds(const struct batch *b)
 {
         const bool parted = options_parts_backward(b->options);
@@ -540,8 +568,10 @@ static double least_seconds(const struct batch *b)
                 double later = 0;
                 for (int chunk = 0; parted && chunk < b->plan.virtual_stages; chunk++)
                         later += pass(b, rank, OP_BACKWARD, chunk, OP_WEIGHT_GRADIENT);
-                const double all = b->plan.micro_batches * (s->forward + s->backward);
+                const double waits = s->copies > 0 ? 2 * s->copy * backwards_at_once(&b->plan, i) : 0;
+                const double all = b->plan.micro_batches * (s->forward + s->backward) + waits;
                 least = fmax(least, before + all + fmax(0, after - b->plan.micro_batches * later));
+                least = fmax(least, before + b->plan.micro_batches * s->copies + after);
                 before += pass(b, rank, OP_FORWARD, 0, OP_INPUT_GRADIENT);
                 after += pass(b, rank, OP_BACKWARD, 0, OP_INPUT_GRADIENT);
         }

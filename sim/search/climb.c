@@ -11,6 +11,7 @@ struct climb {
         const struct space_group *groups;
         const struct space *space;
         const struct machine *machine;
+        double times; /* the machine's memory */
         struct walk_memo *memo;
         int stages[MOST_STAGES]; /* that can be chosen */
         int values[CHOICES];     /* how many values each choice has */
@@ -39,8 +40,8 @@ static double badness(struct climb *c, const int chosen[CHOICES], double limit)
         double excess;
         if (!(c->space->recompute >> o.recompute & 1u))
                 return INFINITY;
-        const double seconds = walk_seconds(&c->groups[chosen[CHOICE_GROUP]], c->space, c->machine, c->memo,
-                                            &o, limit, &excess);
+        const double seconds = walk_seconds(&c->groups[chosen[CHOICE_GROUP]], c->space, c->machine, c->times,
+                                            c->memo, &o, limit, &excess);
         return isinf(seconds) && excess > 0 ? beyond * excess : seconds;
 }
 
@@ -113,11 +114,15 @@ static void count_values(struct climb *c, int groups)
 }
 
 double climb(const struct space_group *groups, int count, const struct space *space,
-             const struct machine *machine, struct walk_memo *memo)
+             const struct machine *machine, double times, struct walk_memo *memo)
 {
         enum { ROUNDS = 6 };
-        struct climb c = {
-                .groups = groups, .space = space, .machine = machine, .memo = memo, .best = INFINITY};
+        struct climb c = {.groups = groups,
+                          .space = space,
+                          .machine = machine,
+                          .times = times,
+                          .memo = memo,
+                          .best = INFINITY};
         count_values(&c, count);
         for (int from = 0; c.values[CHOICE_STAGES] > 0 && from < 4; from++) {
                 start(&c, from & 1, from & 2);

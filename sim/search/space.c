@@ -313,6 +313,18 @@ static void finish_group(struct space_group *group, double limit, double best)
                 qsort(group->excluded, (size_t)group->exclusions, sizeof *group->excluded, by_number);
 }
 
+/* Most plans take longer than one that is found soon, and need not be run on paper. A plan that only fits
+ * larger devices is told if no other is faster: that one itself, too, however its seconds are rounded. */
+static void begin_well(const struct search *s)
+{
+        const double rounding = 1 + 1e-9;
+        if (s->space->reach > 0)
+                atomic_store(&s->share->best, climb(s->groups, s->count, s->space, s->machine, 1, s->memo));
+        if (s->space->larger > 0)
+                atomic_store(&s->share->larger, rounding * climb(s->groups, s->count, s->space, s->machine,
+                                                                 s->space->larger, s->memo));
+}
+
 /* The groups of one number of devices; an error if nothing in them is a plan. */
 static int explore_machine(struct space_groups *groups, const struct space *space,
                            const struct machine *machine, struct rv_error_info *err)
@@ -336,8 +348,7 @@ static int explore_machine(struct space_groups *groups, const struct space *spac
         if (s.share == MAP_FAILED)
                 return rv_fail(err, RV_ESYSTEM, "no memory that processes share: %s", strerror(errno));
         walk_begin(s.share);
-        if (space->reach > 0)
-                atomic_store(&s.share->best, climb(s.groups, s.count, space, machine, &memo));
+        begin_well(&s);
         rc = workers > 1 ? walk_together(&s, workers, err) : walk(&s, s.groups, tell, err);
         const double limit = space->reach > 0 ? space->reach * atomic_load(&s.share->best) : INFINITY;
         for (int i = 0; i < s.count; i++) {

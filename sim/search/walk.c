@@ -40,10 +40,10 @@ static double limit_of(const struct collection *c)
         return c->space->reach > 0 ? c->space->reach * atomic_load(&c->share->best) : INFINITY;
 }
 
-static void note_best(struct walk_share *share, double seconds)
+static void note_best(_Atomic double *best, double seconds)
 {
-        double best = atomic_load(&share->best);
-        while (seconds < best && !atomic_compare_exchange_weak(&share->best, &best, seconds))
+        double known = atomic_load(best);
+        while (seconds < known && !atomic_compare_exchange_weak(best, &known, seconds))
                 ;
 }
 
@@ -153,7 +153,7 @@ static int add(struct collection *c, const struct options *options, struct rv_er
         const double seconds = price(c, options, limit_of(c));
         if (isinf(seconds))
                 return 0;
-        note_best(c->share, seconds);
+        note_best(&c->share->best, seconds);
         c->list[c->count++] = (struct candidate){*options, c->machine, c->number, seconds};
         return 0;
 }
@@ -171,24 +171,30 @@ static void note_nearest(struct collection *c, const struct options *options, co
         capacity_check(options, capacity, &same, &c->group->nearest);
 }
 
-/* A plan that does not fit, but would on larger devices, and be faster than all that fit. */
+static void enlarge(struct capacity *capacity, double times)
+{
+        capacity->bytes[MEMORY_DEVICE] = (int64_t)(times * (double)capacity->bytes[MEMORY_DEVICE]);
+}
+
+/* A plan that does not fit, but would on larger devices, and be faster than all that fit. Of several that are
+ * as fast each process keeps its first, so that the one with the least number is found, whoever meets it. */
 static void consider_larger(struct collection *c, const struct options *options,
                             const struct capacity *capacity)
 {
         struct candidate *larger = &c->group->larger;
         struct capacity more = *capacity;
         struct capacity_need need;
-        double limit = atomic_load(&c->share->best);
-        if (larger->machine && larger->paper_seconds < limit)
-                limit = larger->paper_seconds;
-        if (c->space->larger == 0 || isinf(limit) || bound_of(c, options) > limit)
+        const double best = atomic_load(&c->share->best), limit = fmin(best, atomic_load(&c->share->larger));
+        if (c->space->larger == 0 || isinf(best) || bound_of(c, options) > limit)
                 return;
-        more.bytes[MEMORY_DEVICE] = (int64_t)(c->space->larger * (double)more.bytes[MEMORY_DEVICE]);
+        enlarge(&more, c->space->larger);
         if (capacity_check(options, &more, &need, NULL))
                 return;
         const double seconds = price(c, options, limit);
-        if (seconds < limit)
-                *larger = (struct candidate){*options, c->machine, c->number, seconds};
+        if (isinf(seconds) || (larger->machine && seconds >= larger->paper_seconds))
+                return;
+        note_best(&c->share->larger, seconds);
+        *larger = (struct candidate){*options, c->machine, c->number, seconds};
 }
 
 /* Counts the plan, and keeps it if it fits. */
@@ -326,7 +332,7 @@ static bool may_fit(struct collection *c, const struct options *plan)
         note_nearest(c, &least, &capacity, &need);
         if (c->space->larger == 0)
                 return false;
-        capacity.bytes[MEMORY_DEVICE] = (int64_t)(c->space->larger * (double)capacity.bytes[MEMORY_DEVICE]);
+        enlarge(&capacity, c->space->larger);
         return capacity_check(&least, &capacity, &need, NULL) == 0;
 }
 
@@ -445,6 +451,7 @@ void walk_begin(struct walk_share *share)
         atomic_init(&share->reached[0], 0);
         atomic_init(&share->reached[1], 0);
         atomic_init(&share->best, INFINITY);
+        atomic_init(&share->larger, INFINITY);
         atomic_init(&share->stop, false);
 }
 
@@ -480,7 +487,7 @@ int walk_group(struct space_group *group, const struct space *space, const struc
 }
 
 double walk_seconds(const struct space_group *group, const struct space *space, const struct machine *machine,
-                    struct walk_memo *memo, struct options *plan, double limit, double *excess)
+                    double times, struct walk_memo *memo, struct options *plan, double limit, double *excess)
 {
         struct space_group own = *group;
         struct collection c = {.space = space, .machine = machine, .group = &own, .memo = memo};
@@ -489,7 +496,8 @@ double walk_seconds(const struct space_group *group, const struct space *space, 
         if (options_ranks(plan) != group->gpus || !is_sound(&c, plan))
                 return INFINITY;
         machine_choose_logits(machine, plan);
-        const struct capacity capacity = machine_capacity(machine, plan);
+        struct capacity capacity = machine_capacity(machine, plan);
+        enlarge(&capacity, times);
         if (capacity_check(plan, &capacity, &need, NULL)) {
                 *excess = (double)capacity_needs(&need) / (double)capacity_has(&capacity, &need);
                 return INFINITY;

@@ -15,8 +15,9 @@ struct walk_share {
         _Atomic int64_t next[2];
         /* How far the foremost process is, in combinations of both groups. */
         _Atomic int64_t reached[2];
-        /* Seconds on paper of the best plan so far; INFINITY: none. */
-        _Atomic double best;
+        /* Seconds on paper of the best plan so far, and of the best of those that only fit larger devices
+         * (space.larger); INFINITY: none. */
+        _Atomic double best, larger;
         /* Set by whoever wants the walk to end where it is. */
         _Atomic bool stop;
 };
@@ -37,11 +38,11 @@ bool walk_has_stages(const struct space *space, int gpus, int pp);
 /* Returns a plan of a group from its flags but dp, which follows from them. It may be unsound. */
 struct options walk_complete(const struct space_group *group, struct options plan);
 
-/* Returns the seconds of a plan on paper. INFINITY: it is unsound, does not fit, has no price, or takes
- * longer than `limit`. `excess` becomes by how many times it is too large for the memory, or 0: that is not
- * why. */
+/* Returns the seconds of a plan on paper. INFINITY: it is unsound, does not fit devices with `times` the
+ * memory, has no price, or takes longer than `limit`. `excess` becomes by how many times it is too large for
+ * the memory, or 0: that is not why. */
 double walk_seconds(const struct space_group *group, const struct space *space, const struct machine *machine,
-                    struct walk_memo *memo, struct options *plan, double limit, double *excess);
+                    double times, struct walk_memo *memo, struct options *plan, double limit, double *excess);
 
 /* Returns how many combinations the way of one group has, those that are passed over too. */
 int64_t walk_length(const struct space *space, int gpus);

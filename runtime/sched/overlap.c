@@ -67,8 +67,8 @@ static bool goes_on(struct core *core, struct op *op)
                 return true;
         }
         core->optimizer.final = regions_layers_end(&core->optimizer.regions, op->offset);
-        if (!op->further)
-                return false;
+        if (!op->further || core->optimizer.final == 0)
+                return false; /* a stage without layers has nothing behind its head */
         struct op *next = core_continue(core, op);
         next->kind = OP_BACKWARD;
         next->range++;

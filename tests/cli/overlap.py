@@ -28,7 +28,8 @@ PLANS += [(1, 2, "axonn", ZERO), (1, 3, "axonn", ZERO + ["--clip", 0]), (1, 4, "
           (2, 2, "axonn", ZERO + ["--precision", "bf16", "--split", 1]), (2, 2, "zero-bubble", ZERO + ["--p2p", "blocking"]),
           (1, 2, "reverse-first-k", ZERO + MIXED + ["--offload", "--deferred-layers", 2])]
 SHARDS = ["--tp", 2]
-PLANS += [(1, 2, "1f1b", SHARDS + ZERO + MIXED + ["--offload", "--sequence-parallel"])]
+PLANS += [(1, 2, "1f1b", SHARDS + ZERO + MIXED + ["--offload", "--sequence-parallel"]),
+          (2, 2, "1f1b", SHARDS + ["--sequence-parallel", "--split", 0])]  # a stage with nothing behind its head
 CHUNKS = ["--virtual-stages", 2]
 PLANS += [(2, 2, "interleaved", CHUNKS + ["--clip", 0]), (2, 2, "interleaved", CHUNKS + ZERO + MIXED + ["--offload", "--recompute", "layer"])]
 SUMS = ("all-reduce", "reduce-scatter")

@@ -213,13 +213,16 @@ static double pass(const struct batch *b, int rank, enum op_kind kind, int chunk
         return price_pass_seconds(own, has_parts(b) ? stage_of(b, rank)->tensor[PASSES * chunk + which] : 0);
 }
 
-/* The collectives of shards in a layer. A batch works on the same layers for every micro-batch. */
+/* The collectives of shards in a layer, of the replica that stands for all. A batch works on the same layers
+ * for every micro-batch. */
 static double layer_tensor(struct batch *b, int rank, const struct price_pass *pass)
 {
         for (int i = 0; i < b->layer_count; i++)
                 if (b->layers[i].pass == pass && b->layers[i].rank == rank)
                         return b->layers[i].seconds;
-        const double seconds = b->links->tensor(b->links->context, rank, pass);
+        const int of =
+                b->links->folded ? plan_rank(&b->plan, b->replica, plan_stage(&b->plan, rank), 0) : rank;
+        const double seconds = b->links->tensor(b->links->context, of, pass);
         if (b->layer_count < PRICED_LAYERS)
                 b->layers[b->layer_count++] = (struct priced_layer){pass, rank, seconds};
         return seconds;

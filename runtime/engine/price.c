@@ -619,7 +619,8 @@ static int price_chunk(struct pricing *pricing, const struct stage *chunk)
         if (pricing->chunk_count < MAX_CHUNKS)
                 pricing->chunks[pricing->chunk_count++] = *chunk;
         const int rc = price_passes(pricing, chunk, price);
-        return rc == 0 && pricing->plan.zero >= 2 ? price_gathered(pricing, chunk, price) : rc;
+        const bool units = pricing->plan.zero >= 2 && !pricing->basis->passes_only;
+        return rc == 0 && units ? price_gathered(pricing, chunk, price) : rc;
 }
 
 static int price_stage(struct pricing *pricing, int index)
@@ -635,7 +636,9 @@ static int price_stage(struct pricing *pricing, int index)
         const struct plan *plan = &pricing->plan;
         pricing->list->stages[index].stage = stage;
         pricing->list->stages[index].deferred = options_deferred_layers(o, &stage);
-        if (rc == 0 && plan->overlap_allreduce)
+        if (rc || pricing->basis->passes_only)
+                return rc;
+        if (plan->overlap_allreduce)
                 rc = price_units(pricing, &stage, &pricing->list->stages[index]);
         return rc ? rc : price_optimizer(pricing, &stage, &pricing->list->stages[index]);
 }

@@ -123,6 +123,7 @@ struct price_basis {
         /* The collectives of a pass are launches as well, and the host goes on to the next; else it waits
          * for each. Passes only, not their ranges and units. */
         bool host_ahead;
+        bool passes_only; /* of chunks: the optimizer, ranges and units get no prices */
 };
 
 /* Prices all stages of a plan, whose options are resolved. Returns 0, an error of `basis`, or RV_ESYSTEM

@@ -39,6 +39,7 @@ struct kind {
         struct workloads *workloads;
         const struct framework *framework; /* of the plan, or NULL */
         double sustained_rate;             /* which it says, of the peak; 0: none */
+        bool passes_only;
 };
 
 /* What power allows in a run like the framework's; 0: nothing is said. */
@@ -99,13 +100,14 @@ static int price_kind(const struct kind *kind, const struct options *options, st
                                           .start_seconds = kind->load->op_overhead_seconds,
                                           .host_seconds = fmax(kind->load->launch.host_seconds, host),
                                           .pass_host_seconds = fmax(pass->host_seconds, pass_host),
-                                          .host_ahead = pass_host > 0};
+                                          .host_ahead = pass_host > 0,
+                                          .passes_only = kind->passes_only};
         return price_stages(prices, options, &basis, err);
 }
 
 /* The stages on every kind of GPU. */
 static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct workloads *workloads,
-                       struct rv_error_info *err)
+                       bool passes_only, struct rv_error_info *err)
 {
         const struct machine *m = c->machine;
         int rc = 0;
@@ -122,14 +124,16 @@ static int price_kinds(struct costs *c, const struct price_nudge *nudge, struct 
                         nudge,
                         workloads,
                         c->options->framework,
-                        framework_sustained_rate(c->options->framework, profile->device.name)};
+                        framework_sustained_rate(c->options->framework, profile->device.name),
+                        passes_only};
                 rc = price_kind(&kind, c->options, i ? &c->other_prices[i - 1] : &c->prices, err);
         }
         return rc;
 }
 
 int costs_open(struct costs *costs, const struct options *options, const struct machine *machine,
-               const struct price_nudge *nudge, struct workloads *workloads, struct rv_error_info *err)
+               const struct price_nudge *nudge, struct workloads *workloads, bool passes_only,
+               struct rv_error_info *err)
 {
         const struct plan plan = options_plan(options, false);
         *costs = (struct costs){.options = options, .machine = machine, .platform = machine->platform};
@@ -137,7 +141,7 @@ int costs_open(struct costs *costs, const struct options *options, const struct 
         costs->platform.stages_shards = plan.stage_shards;
         if (costs->platform.messages && !machine->fits_only)
                 platform_meet_messages(&costs->platform, plan.message_bytes);
-        int rc = price_kinds(costs, nudge, workloads, err);
+        int rc = price_kinds(costs, nudge, workloads, passes_only, err);
         if (rc == 0)
                 rc = copies_check_lines(&costs->platform, options, &machine->profile, err);
         return rc ? rc : check_prices(costs, err);

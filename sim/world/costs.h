@@ -34,10 +34,12 @@ struct costs {
 
 /* Prices a resolved plan. `options` and `machine` stay the caller's and must live until costs_close. `nudge`
  * changes the prices of kernels and launches; NULL means no change. `workloads` keeps workloads between plans
- * of the same model (price.h); it may be NULL. RV_EINPUT names the kernel or line that the profile lacks, or
- * says that its figures seem to be in another unit. The caller calls costs_close, after an error too. */
+ * of the same model (price.h); it may be NULL. `passes_only`: nothing but forwards and backwards as wholes
+ * get prices. RV_EINPUT names the kernel or line that the profile lacks, or says that its figures seem to be
+ * in another unit. The caller calls costs_close, after an error too. */
 int costs_open(struct costs *costs, const struct options *options, const struct machine *machine,
-               const struct price_nudge *nudge, struct workloads *workloads, struct rv_error_info *err);
+               const struct price_nudge *nudge, struct workloads *workloads, bool passes_only,
+               struct rv_error_info *err);
 void costs_close(struct costs *costs);
 
 /* Translate a collective of the core to one of the platform's library: its kind, the format of its buffer

@@ -139,7 +139,9 @@ static double priced_batch(const struct machine *machine, const struct options *
                            struct paper_memo *memo, struct rv_error_info *err)
 {
         struct costs costs;
-        const int rc = costs_open(&costs, options, machine, nudge, memo ? &memo->workloads : NULL, err);
+        const bool passes_only = bound && bound->limit <= 0; /* see paper_plan_seconds */
+        const int rc =
+                costs_open(&costs, options, machine, nudge, memo ? &memo->workloads : NULL, passes_only, err);
         struct machine_links context = {.costs = &costs,
                                         .nudge = nudge,
                                         .collectives = memo ? &memo->collectives : NULL,

@@ -34,7 +34,7 @@ int predict_open(struct prediction *p, const struct options *options, const stru
         trace_init(&p->trace);
         int rc = 0;
         if (machine)
-                rc = costs_open(&p->costs, options, machine, NULL, NULL, err);
+                rc = costs_open(&p->costs, options, machine, NULL, NULL, false, err);
         else
                 p->costs.platform = platform_without_network((int)options_ranks(options));
         return rc ? rc : weigh(p, err);

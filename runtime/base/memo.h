@@ -6,6 +6,7 @@
 #define RANVIER_RUNTIME_BASE_MEMO_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Begins as all zeros, which is an empty memo. */
 struct memo {
@@ -21,6 +22,9 @@ const double *memo_find(const struct memo *memo, const double *key, size_t key_c
  * later memo_find does not find the key. */
 void memo_keep(struct memo *memo, const double *key, size_t key_count, const double *value,
                size_t value_count);
+
+/* Returns a hash of a key. */
+uint64_t memo_hash(const double *key, size_t key_count);
 
 /* Frees all entries and leaves an empty memo, which can be used again. */
 void memo_free(struct memo *memo);

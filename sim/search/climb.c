@@ -12,7 +12,7 @@ struct climb {
         const struct space *space;
         const struct machine *machine;
         double times; /* the machine's memory */
-        struct walk_memo *memo;
+        struct paper_memo *memo;
         int stages[MOST_STAGES]; /* that can be chosen */
         int values[CHOICES];     /* how many values each choice has */
         int chosen[CHOICES];     /* indices of values */
@@ -114,7 +114,7 @@ static void count_values(struct climb *c, int groups)
 }
 
 double climb(const struct space_group *groups, int count, const struct space *space,
-             const struct machine *machine, double times, struct walk_memo *memo)
+             const struct machine *machine, double times, struct paper_memo *memo)
 {
         enum { ROUNDS = 6 };
         struct climb c = {.groups = groups,

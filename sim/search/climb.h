@@ -9,6 +9,6 @@
 /* Returns the seconds on paper of the best plan that it meets, over groups[count] of one machine, of which
  * gpus, offload and fused are set, with `times` the memory; INFINITY: none that fits. */
 double climb(const struct space_group *groups, int count, const struct space *space,
-             const struct machine *machine, double times, struct walk_memo *memo);
+             const struct machine *machine, double times, struct paper_memo *memo);
 
 #endif

@@ -686,25 +686,19 @@ static int find_enough(const struct settings *settings, const struct plan_answer
         return rc;
 }
 
-/* Seconds of a batch of a plan with so many replicas on the same kind of machine; NAN: the plan is none, or
- * does not fit. */
-static double seconds_of_replicas(const struct ask *ask, struct options o, int replicas)
+/* Seconds of a batch of a plan with so many replicas on the same kind of machine, which becomes as large;
+ * NAN: the plan is none, or does not fit. */
+static double seconds_of_replicas(struct machine *machine, const char *platform, struct options o,
+                                  int replicas)
 {
-        struct machine machine;
         struct capacity_need need;
         struct rv_error_info why;
         o.dp = replicas;
         const int gpus = (int)options_ranks(&o);
-        if (machine_open(&machine, ask->profile, ask->platform, gpus, ask->fits_only, &why))
+        if (machine_resize(machine, platform, gpus, &why) || options_check(&o, gpus, &why))
                 return NAN;
-        double seconds = NAN;
-        if (options_check(&o, gpus, &why) == 0) {
-                const struct capacity capacity = machine_capacity(&machine, &o);
-                if (capacity_check(&o, &capacity, &need, &why) == 0)
-                        seconds = paper_batch_seconds(&machine, &o);
-        }
-        machine_close(&machine);
-        return seconds;
+        const struct capacity capacity = machine_capacity(machine, &o);
+        return capacity_check(&o, &capacity, &need, &why) ? NAN : paper_batch_seconds(machine, &o);
 }
 
 static void find_scales(const struct ask *ask, struct plan_answer *answer)
@@ -712,17 +706,24 @@ static void find_scales(const struct ask *ask, struct plan_answer *answer)
         static const int quarters[PLAN_SCALES] = {1, 2, 4, 8, 16};
         const struct job *best = answer->answer.best;
         const struct options *o = &best->candidate->options;
+        struct machine machine;
+        struct rv_error_info why;
+        if (machine_open(&machine, ask->profile, ask->platform, best->candidate->machine->gpus,
+                         ask->fits_only, &why))
+                return;
         for (int i = 0; i < PLAN_SCALES && !interrupted; i++) {
                 if (o->dp * quarters[i] % 4 || o->dp * (int64_t)quarters[i] / 4 > INT_MAX / 16)
                         continue;
                 const int replicas = o->dp * quarters[i] / 4;
-                const double paper = quarters[i] == 4 ? best->candidate->paper_seconds
-                                                      : seconds_of_replicas(ask, *o, replicas);
+                const double paper = quarters[i] == 4
+                                             ? best->candidate->paper_seconds
+                                             : seconds_of_replicas(&machine, ask->platform, *o, replicas);
                 if (paper > 0)
                         answer->scales[answer->scale_count++] = (struct plan_scale){
                                 best->candidate->machine->gpus / o->dp * replicas,
                                 best->outcome.figures.median * paper / best->candidate->paper_seconds};
         }
+        machine_close(&machine);
 }
 
 /* The page has the answer, and what simulating its plans again tells. */

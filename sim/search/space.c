@@ -119,8 +119,8 @@ struct search {
         struct space_group *groups; /* [count] */
         int count;
         struct walk_share *share;
-        struct walk_memo *memo; /* processes go on with copies of it */
-        int64_t length;         /* combinations of all groups */
+        struct paper_memo *memo; /* processes go on with copies of it */
+        int64_t length;          /* combinations of all groups */
 };
 
 /* What of a plan the machine settles, as options_resolve has it. */
@@ -313,23 +313,46 @@ static void finish_group(struct space_group *group, double limit, double best)
                 qsort(group->excluded, (size_t)group->exclusions, sizeof *group->excluded, by_number);
 }
 
-/* Most plans take longer than one that is found soon, and need not be run on paper. A plan that only fits
- * larger devices is told if no other is faster: that one itself, too, however its seconds are rounded. */
-static void begin_well(const struct search *s)
+/* A plan that only fits larger devices is told if no other is faster: that one itself, too, however its
+ * seconds are rounded. */
+static void find_larger(const struct search *s)
 {
         const double rounding = 1 + 1e-9;
+        atomic_store(&s->share->larger,
+                     rounding * climb(s->groups, s->count, s->space, s->machine, s->space->larger, s->memo));
+}
+
+/* In a child. */
+static int find_larger_beside(void *search, int to)
+{
+        (void)to;
+        signal(SIGINT, SIG_IGN);
+        find_larger(search);
+        return 0;
+}
+
+/* Most plans take longer than one that is found soon, and need not be run on paper. */
+static int begin_well(struct search *s, int workers, struct rv_error_info *err)
+{
+        const bool larger = s->space->larger > 0, beside = larger && workers > 1;
+        struct child child;
+        int status, rc = beside ? child_start(&child, find_larger_beside, s, "to find a good plan", err) : 0;
+        if (rc)
+                return rc;
         if (s->space->reach > 0)
                 atomic_store(&s->share->best, climb(s->groups, s->count, s->space, s->machine, 1, s->memo));
-        if (s->space->larger > 0)
-                atomic_store(&s->share->larger, rounding * climb(s->groups, s->count, s->space, s->machine,
-                                                                 s->space->larger, s->memo));
+        if (beside)
+                child_answer(&child, NULL, 0, &status);
+        else if (larger)
+                find_larger(s);
+        return 0;
 }
 
 /* The groups of one number of devices; an error if nothing in them is a plan. */
 static int explore_machine(struct space_groups *groups, const struct space *space,
                            const struct machine *machine, struct rv_error_info *err)
 {
-        struct walk_memo memo = {0};
+        struct paper_memo memo = {0};
         struct search s = {
                 .space = space, .machine = machine, .groups = &groups->groups[groups->count], .memo = &memo};
         const int workers = space->workers < SPACE_WORKERS ? space->workers : SPACE_WORKERS;
@@ -348,8 +371,9 @@ static int explore_machine(struct space_groups *groups, const struct space *spac
         if (s.share == MAP_FAILED)
                 return rv_fail(err, RV_ESYSTEM, "no memory that processes share: %s", strerror(errno));
         walk_begin(s.share);
-        begin_well(&s);
-        rc = workers > 1 ? walk_together(&s, workers, err) : walk(&s, s.groups, tell, err);
+        rc = begin_well(&s, workers, err);
+        if (rc == 0)
+                rc = workers > 1 ? walk_together(&s, workers, err) : walk(&s, s.groups, tell, err);
         const double limit = space->reach > 0 ? space->reach * atomic_load(&s.share->best) : INFINITY;
         for (int i = 0; i < s.count; i++) {
                 finish_group(&s.groups[i], limit, atomic_load(&s.share->best));
@@ -357,7 +381,7 @@ static int explore_machine(struct space_groups *groups, const struct space *spac
         }
         groups->stopped = groups->stopped || atomic_load(&s.share->stop);
         munmap(s.share, sizeof *s.share);
-        walk_memo_free(&memo);
+        paper_memo_free(&memo);
         return rc || considered || groups->stopped ? rc : no_grid(space, &s.groups[0], err);
 }
 

@@ -16,7 +16,7 @@ struct collection {
         const struct space *space;
         const struct machine *machine;
         struct space_group *group;
-        struct walk_memo *memo;
+        struct paper_memo *memo;
         struct walk_share *share;
         bool (*tick)(void *context);
         void *context;
@@ -62,19 +62,6 @@ static bool bears_on_work(const struct flag *flag)
         return true;
 }
 
-enum {
-        BOUND_STAGES,
-        BOUND_SIZE,
-        BOUND_RECOMPUTE,
-        BOUND_PARTED,
-        BOUND_UNITS,
-        BOUND_WIDE,
-        BOUND_SPLIT, /* a framework's may follow from other flags */
-        BOUND_LOGITS,
-        BOUND_AXES,
-        BOUND_KEYS = BOUND_AXES + AXES
-};
-
 static void write_key(const struct collection *c, const struct options *o, double key[BOUND_KEYS])
 {
         memset(key, 0, BOUND_KEYS * sizeof *key);
@@ -100,19 +87,12 @@ static double bound_of(struct collection *c, const struct options *options)
         if (c->space->reach == 0)
                 return 0;
         write_key(c, options, key);
-        const double *known = memo_find(&c->memo->bounds, key, BOUND_KEYS);
-        if (known)
-                return *known;
-        if (isnan(paper_batch_priced(c->machine, options, &bound, &c->memo->paper, &why)))
+        if (bounds_find(&c->share->bounds, key, &bound.least))
+                return bound.least;
+        if (isnan(paper_batch_priced(c->machine, options, &bound, c->memo, &why)))
                 bound.least = 0;
-        memo_keep(&c->memo->bounds, key, BOUND_KEYS, &bound.least, 1);
+        bounds_keep(&c->share->bounds, key, bound.least);
         return bound.least;
-}
-
-void walk_memo_free(struct walk_memo *memo)
-{
-        paper_memo_free(&memo->paper);
-        memo_free(&memo->bounds);
 }
 
 /* ---- one plan ---- */
@@ -128,7 +108,7 @@ static double price(struct collection *c, const struct options *options, double 
                         c->group->why_forbidden = why;
                 return INFINITY;
         }
-        const double seconds = paper_batch_priced(c->machine, options, &bound, &c->memo->paper, &why);
+        const double seconds = paper_batch_priced(c->machine, options, &bound, c->memo, &why);
         if (isnan(seconds)) {
                 exclude(c, &why);
                 if (c->group->unpriced++ == 0) {
@@ -464,7 +444,7 @@ int64_t walk_length(const struct space *space, int gpus)
 }
 
 int walk_group(struct space_group *group, const struct space *space, const struct machine *machine,
-               struct walk_memo *memo, struct walk_share *share, bool (*tick)(void *context), void *context,
+               struct paper_memo *memo, struct walk_share *share, bool (*tick)(void *context), void *context,
                struct rv_error_info *err)
 {
         struct collection c = {.space = space,
@@ -487,7 +467,7 @@ int walk_group(struct space_group *group, const struct space *space, const struc
 }
 
 double walk_seconds(const struct space_group *group, const struct space *space, const struct machine *machine,
-                    double times, struct walk_memo *memo, struct options *plan, double limit, double *excess)
+                    double times, struct paper_memo *memo, struct options *plan, double limit, double *excess)
 {
         struct space_group own = *group;
         struct collection c = {.space = space, .machine = machine, .group = &own, .memo = memo};

@@ -4,12 +4,13 @@
 #ifndef RANVIER_SIM_SEARCH_WALK_H
 #define RANVIER_SIM_SEARCH_WALK_H
 
+#include "sim/search/bounds.h"
 #include "sim/search/space.h"
 #include "sim/world/paper_batch.h"
 
 #include <stdatomic.h>
 
-/* In memory that all processes of a machine's search see; it begins with walk_begin. */
+/* In memory that all processes of a machine's search see; it begins as all zeros, and with walk_begin. */
 struct walk_share {
         /* Of the groups without and with offloading: the next piece that nobody has taken. */
         _Atomic int64_t next[2];
@@ -20,17 +21,9 @@ struct walk_share {
         _Atomic double best, larger;
         /* Set by whoever wants the walk to end where it is. */
         _Atomic bool stop;
+        struct bounds bounds;
 };
 void walk_begin(struct walk_share *share);
-
-/* What a process keeps of plans that it has looked at, for others of the same machine. Begins as all zeros.
- */
-struct walk_memo {
-        struct paper_memo paper;
-        /* From what the work of a batch follows from (walk.c) to the seconds that it takes at least. */
-        struct memo bounds;
-};
-void walk_memo_free(struct walk_memo *memo);
 
 /* Whether plans of so many stages are asked for and possible. */
 bool walk_has_stages(const struct space *space, int gpus, int pp);
@@ -42,7 +35,8 @@ struct options walk_complete(const struct space_group *group, struct options pla
  * memory, has no price, or takes longer than `limit`. `excess` becomes by how many times it is too large for
  * the memory, or 0: that is not why. */
 double walk_seconds(const struct space_group *group, const struct space *space, const struct machine *machine,
-                    double times, struct walk_memo *memo, struct options *plan, double limit, double *excess);
+                    double times, struct paper_memo *memo, struct options *plan, double limit,
+                    double *excess);
 
 /* Returns how many combinations the way of one group has, those that are passed over too. */
 int64_t walk_length(const struct space *space, int gpus);
@@ -51,7 +45,7 @@ int64_t walk_length(const struct space *space, int gpus);
  * fused are set; group->candidates are in no order. `tick` (may be NULL) is called now and then; when it
  * returns false, the walk ends. An error is RV_ESYSTEM. */
 int walk_group(struct space_group *group, const struct space *space, const struct machine *machine,
-               struct walk_memo *memo, struct walk_share *share, bool (*tick)(void *context), void *context,
+               struct paper_memo *memo, struct walk_share *share, bool (*tick)(void *context), void *context,
                struct rv_error_info *err);
 
 #endif

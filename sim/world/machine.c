@@ -259,18 +259,26 @@ json_t *machine_remarks(const struct machine *m, const struct options *o)
 int machine_open(struct machine *m, const char *profile, const char *platform, int gpus, bool fits_only,
                  struct rv_error_info *err)
 {
-        *m = (struct machine){.gpus = gpus, .fits_only = fits_only, .local = strcmp(platform, "local") == 0};
+        *m = (struct machine){.fits_only = fits_only, .local = strcmp(platform, "local") == 0};
         int rc = load_profiles(m, profile, err);
         if (rc == 0)
-                rc = platform_load(&m->platform, platform, &m->profile, gpus, err);
+                rc = machine_resize(m, platform, gpus, err);
+        if (rc)
+                machine_close(m);
+        return rc;
+}
+
+int machine_resize(struct machine *m, const char *platform, int gpus, struct rv_error_info *err)
+{
+        platform_free(&m->platform);
+        m->platform = (struct platform){0};
+        m->gpus = gpus;
+        int rc = platform_load(&m->platform, platform, &m->profile, gpus, err);
         if (rc == 0)
                 rc = match_profiles(m, err);
-        if (rc) {
-                machine_close(m);
-                return rc;
-        }
-        m->load = machine_load(m, 0);
-        return 0;
+        if (rc == 0)
+                m->load = machine_load(m, 0);
+        return rc;
 }
 
 void machine_close(struct machine *m)

@@ -19,11 +19,11 @@ struct climb {
         double best;             /* seconds of the best plan that fits, of all climbs; INFINITY: none yet */
 };
 
-static struct options plan_of(const struct climb *c, const int chosen[CHOICES])
+static struct options plan_at(const struct climb *c, const int chosen[CHOICES], const int place[AXES])
 {
         const struct space_group *group = &c->groups[chosen[CHOICE_GROUP]];
         struct options o = c->space->base;
-        axes_set(&o, &c->space->axes, &chosen[CHOICE_AXES]);
+        axes_set(&o, &c->space->axes, place);
         o.pp = c->stages[chosen[CHOICE_STAGES]];
         o.micro_batch_size = c->space->micro_batch_sizes.values[chosen[CHOICE_SIZE]];
         o.recompute = (enum recompute)chosen[CHOICE_RECOMPUTE];
@@ -31,14 +31,28 @@ static struct options plan_of(const struct climb *c, const int chosen[CHOICES])
         return walk_complete(group, o);
 }
 
+/* The plan of these choices. What makes no difference in it, or does not go with the rest, is the first value
+ * of its axis, as in the walk; returns false if that does not go with the rest either. */
+static bool plan_of(const struct climb *c, const int chosen[CHOICES], struct options *plan)
+{
+        int place[AXES], at;
+        memcpy(place, &chosen[CHOICE_AXES], sizeof place);
+        *plan = plan_at(c, chosen, place);
+        while ((at = axes_needless(&c->space->axes, place, plan)) != AXES_WORTH && place[at]) {
+                place[at] = 0;
+                *plan = plan_at(c, chosen, place);
+        }
+        return at == AXES_WORTH;
+}
+
 /* Less is better: seconds, or, of a plan that does not fit, more than any seconds by how much it is too
  * large. */
 static double badness(struct climb *c, const int chosen[CHOICES], double limit)
 {
         const double beyond = 1e9;
-        struct options o = plan_of(c, chosen);
+        struct options o;
         double excess;
-        if (!(c->space->recompute >> o.recompute & 1u))
+        if (!plan_of(c, chosen, &o) || !(c->space->recompute >> o.recompute & 1u))
                 return INFINITY;
         const double seconds = walk_seconds(&c->groups[chosen[CHOICE_GROUP]], c->space, c->machine, c->times,
                                             c->memo, &o, limit, &excess);

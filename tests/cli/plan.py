@@ -51,6 +51,13 @@ def compare_with_sweep(tap, folder):
     return answer
 
 
+def check_bounds(tap):
+    """A search begins with a good plan, beside which slow ones are left out. It must be one that can be run: here parts of sequences
+    have no kernels, with which plans would be twice as fast as they can be."""
+    answer = plan("gpt2-1.5b", "--gpus", 16, "--machine", "v100", "--batch-size", 512)
+    tap.ok(answer["best"]["plan"]["cp"] == 1 and answer["search"]["fit"] > 0, "a model without some kernels has a plan", answer["best"])
+
+
 def check_again(tap, folder, answer):
     report = os.path.join(folder, "again.json")
     words = shlex.split(answer["again"])
@@ -238,6 +245,7 @@ def main():
             check_again(tap, folder, answer)
             check_file(tap, folder)
             check_own(tap, folder)
+        check_bounds(tap)
         check_tools(tap)
         check_changes(tap)
         check_replicas(tap)

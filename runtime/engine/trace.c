@@ -70,6 +70,26 @@ static const char *colour(enum op_kind kind)
         }
 }
 
+/* The number of a lane's thread. Perfetto takes thread 0, and one that has its process's number, for the
+ * process's first: two lanes would be drawn as one. */
+static int thread_of(enum op_lane lane)
+{
+        return TRACE_FIRST_THREAD + (int)lane;
+}
+
+/* Names a lane's thread, and puts it where the lane is among the lanes. */
+static void name_thread(FILE *out, int rank, enum op_lane lane)
+{
+        const int thread = thread_of(lane);
+        fprintf(out,
+                "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n",
+                rank, thread, op_lane_name(lane));
+        fprintf(out,
+                "{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":%d,\"tid\":%d,\"args\":{"
+                "\"sort_index\":%d}},\n",
+                rank, thread, (int)lane);
+}
+
 /* Names a process for every rank and a thread for every lane that has records. */
 static int write_names(const struct trace *trace, FILE *out, const struct plan *layout,
                        struct rv_error_info *err)
@@ -97,11 +117,7 @@ static int write_names(const struct trace *trace, FILE *out, const struct plan *
                         rank, rank);
                 for (int lane = 0; lane < LANES; lane++)
                         if (lanes[rank] & 1u << lane)
-                                fprintf(out,
-                                        "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,"
-                                        "\"args\":{"
-                                        "\"name\":\"%s\"}},\n",
-                                        rank, lane, op_lane_name((enum op_lane)lane));
+                                name_thread(out, rank, (enum op_lane)lane);
         }
         free(lanes);
         return 0;
@@ -165,9 +181,9 @@ static void write_record(const struct trace_record *r, FILE *out)
                 "s\","
                 "\"args\":{\"kind\":\"%s\",\"micro_batch\":%d,\"bucket\":%d,\"bytes\":%lld,\"batch\":%d,"
                 "\"issued\":%.9f,\"order\":%llu%s%s}}",
-                name, r->rank, r->lane, (double)start / 1e3, (double)(end - start) / 1e3, colour(r->kind),
-                op_name(r->kind), r->micro_batch, r->bucket, (long long)r->bytes, r->batch, r->issued,
-                (unsigned long long)r->order, chunk, of);
+                name, r->rank, thread_of(r->lane), (double)start / 1e3, (double)(end - start) / 1e3,
+                colour(r->kind), op_name(r->kind), r->micro_batch, r->bucket, (long long)r->bytes, r->batch,
+                r->issued, (unsigned long long)r->order, chunk, of);
 }
 
 /* Counters: the viewers draw each as areas on top of each other. The host has one where something is
@@ -251,7 +267,7 @@ static void write_arrow_end(FILE *out, const char *end, const char *what, int64_
         fprintf(out,
                 "{\"ph\":\"%s\",\"cat\":\"message\",\"name\":\"%s\",\"id\":%lld,\"pid\":%d,\"tid\":%d,\"ts\":"
                 "%.3f%s},\n",
-                end, what, (long long)number, r->rank, r->lane, (double)nanoseconds / 1e3,
+                end, what, (long long)number, r->rank, thread_of(r->lane), (double)nanoseconds / 1e3,
                 *end == 'f' ? ",\"bp\":\"e\"" : "");
 }
 
@@ -431,13 +447,13 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
 {
         json_error_t error;
         const char *kind_name, *of_name = NULL, *part = NULL, *group = NULL;
-        int rank, lane, chunk = 0, micro_batch, bucket, batch, segment = 0, range = 0, beside = 0;
+        int rank, thread, chunk = 0, micro_batch, bucket, batch, segment = 0, range = 0, beside = 0;
         json_int_t bytes, order;
         double ts, dur, issued;
         if (json_unpack_ex((json_t *)event, &error, 0,
                            "{s:i, s:i, s:F, s:F, s:{s:s, s:i, s:i, s:I, s:i, s:F, s:I, s?i, s?s, s?i, s?s, "
                            "s?s, s?i, s?b}}",
-                           "pid", &rank, "tid", &lane, "ts", &ts, "dur", &dur, "args", "kind", &kind_name,
+                           "pid", &rank, "tid", &thread, "ts", &ts, "dur", &dur, "args", "kind", &kind_name,
                            "micro_batch", &micro_batch, "bucket", &bucket, "bytes", &bytes, "batch", &batch,
                            "issued", &issued, "order", &order, "chunk", &chunk, "of", &of_name, "segment",
                            &segment, "part", &part, "group", &group, "range", &range, "beside", &beside))
@@ -463,7 +479,7 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
                                source->path, (long long)source->number, group);
         const int64_t large = 1 << 30;
         const struct range whole[] = {{"pid", rank, 0, plan_ranks(&trace->layout) - 1},
-                                      {"tid", lane, 0, LANES - 1},
+                                      {"tid", thread, thread_of(0), thread_of(LANES - 1)},
                                       {"micro_batch", micro_batch, -1, large},
                                       {"bucket", bucket, -1, large},
                                       {"bytes", bytes, 0, INT64_MAX},
@@ -489,7 +505,7 @@ static int read_event(struct trace *trace, const struct file_lines *source, cons
                                                 .batch = batch,
                                                 .kind = (enum op_kind)kind,
                                                 .of = (enum op_kind)of,
-                                                .lane = (enum op_lane)lane,
+                                                .lane = (enum op_lane)(thread - TRACE_FIRST_THREAD),
                                                 .chunk = chunk,
                                                 .micro_batch = micro_batch,
                                                 .bucket = bucket,

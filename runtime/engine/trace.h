@@ -80,6 +80,8 @@ void trace_add_memory(struct trace *trace, const struct trace_memory *memory);
  * event a line, written as it goes: a trace of millions of events needs little more memory than it has here.
  * Of the layout the grid's sizes and order are kept. Returns 0 or an error with a sentence. */
 enum { TRACE_MAX_ARROWS = 100000 };
+/* The number of lane 0's thread, beyond that of every process; the other lanes' follow. */
+enum { TRACE_FIRST_THREAD = 10000000 };
 int trace_write(const struct trace *trace, const char *path, const struct trace_origin *origin,
                 struct rv_error_info *err);
 

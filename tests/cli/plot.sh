@@ -236,7 +236,7 @@ check "or the rank that is asked for"
 check "with every lane, how long it was busy, and what is on it" # 8 copies of 0.65 ms each way
 # The first fetch of rank 0, from 10.8 to 11.45 ms, now goes from 9 to 11.8: from 9.94, where the phase begins, to 11.45, where
 # the next one begins, there are 0.86 ms more to count.
-sed '/"kind":"fetch"/s/"pid":0,"tid":1,"ts":10800.000,"dur":650.000/"pid":0,"tid":1,"ts":9000.000,"dur":2800.000/' offload.json >early.json
+sed '/"kind":"fetch"/s/"pid":0,"tid":10000001,"ts":10800.000,"dur":650.000/"pid":0,"tid":10000001,"ts":9000.000,"dur":2800.000/' offload.json >early.json
 "$plot" plot optimizer figures/optimizer.svg early.json && has figures/optimizer.svg "11.500 ms from the last backward" ">6.060 ms busy<"
 check "a lane is busy from where the phase begins, and once where two operations overlap"
 draw timeline "stage 0, replica 1" offload.json &&
@@ -259,7 +259,7 @@ awk 'BEGIN {
         print "{\"otherData\":{\"ranvier\":\"0\",\"world\":\"simulated\",\"pp\":128,\"dp\":1},\"traceEvents\":["
         for (rank = 0; rank < 128; rank++)
                 for (m = 0; m < 256; m++)
-                        printf "{\"ph\":\"X\",\"pid\":%d,\"tid\":0,\"ts\":%d,\"dur\":9000,\"args\":{\"kind\":\"%s\",\"micro_batch\":%d,\"bucket\":-1,\"bytes\":0,\"batch\":0,\"issued\":0.0,\"order\":%d}}%s\n", rank,
+                        printf "{\"ph\":\"X\",\"pid\":%d,\"tid\":10000000,\"ts\":%d,\"dur\":9000,\"args\":{\"kind\":\"%s\",\"micro_batch\":%d,\"bucket\":-1,\"bytes\":0,\"batch\":0,\"issued\":0.0,\"order\":%d}}%s\n", rank,
                                 (rank + m) * 10000, m % 2 ? "backward" : "forward", int(m / 2), m, rank == 127 && m == 255 ? "" : ","
         print "]}" }' >large.json
 draw timeline "32 of 128 ranks; height: share of each 34.* ms" large.json && has figures/timeline.svg ">stage 127, replica 0<" ">3 s<"

@@ -16,6 +16,7 @@ import ranvier
 import trace as traces
 
 PHASES = ("forward", "backward", "optimizer", "in no kernel")
+FIRST_THREAD = 10000000  # of a rank, in a timeline: its compute
 KINDS = ("products", "attention", "norms", "activations", "embeddings", "loss", "elementwise, copies", "no kernel of ours")
 GAUGE = "floating-point operations of products"
 
@@ -44,7 +45,7 @@ def events_of(path):
 
 
 def predicted_optimizer(timeline):
-    return sum(e["dur"] for e in events_of(timeline) if e["ph"] == "X" and e["tid"] == 0 and
+    return sum(e["dur"] for e in events_of(timeline) if e["ph"] == "X" and e["tid"] == FIRST_THREAD and
                e["args"]["kind"] in ("norm", "update", "clear", "check")) * traces.US
 
 

@@ -150,7 +150,8 @@ static void a_trace_is_what_chrome_reads(void **state)
                                                     "rank 4 (stage 1, replica 0, shard 0)");
                         processes++;
                 } else if (strcmp(name, "thread_name") == 0) {
-                        json_int_t lane = json_integer_value(json_object_get(event, "tid"));
+                        const json_int_t lane =
+                                json_integer_value(json_object_get(event, "tid")) - TRACE_FIRST_THREAD;
                         assert_string_equal(json_string_value(named), op_lane_name((enum op_lane)lane));
                         threads++;
                 }
@@ -199,7 +200,8 @@ static int check_arrows(const struct fixture *f)
                 const char *phase = json_string_value(json_object_get(event, "ph"));
                 const json_int_t id = json_integer_value(json_object_get(event, "id")),
                                  pid = json_integer_value(json_object_get(event, "pid")),
-                                 tid = json_integer_value(json_object_get(event, "tid"));
+                                 lane = json_integer_value(json_object_get(event, "tid")) -
+                                        TRACE_FIRST_THREAD;
                 const double ts = json_number_value(json_object_get(event, "ts"));
                 if (strcmp(phase, "s") != 0 && strcmp(phase, "f") != 0)
                         continue;
@@ -212,14 +214,14 @@ static int check_arrows(const struct fixture *f)
                 } else {
                         assert_true(begun[id].ts > 0 && ts > begun[id].ts);
                         assert_int_equal(pid, op_lane_peer(&layout, (int)begun[id].pid,
-                                                           op_lane_opposite((enum op_lane)tid)));
+                                                           op_lane_opposite((enum op_lane)lane)));
                         begun[id].ts = INFINITY;
                         ends++;
                 }
                 bool inside = false;
                 for (int64_t i = 0; i < f->trace.count && !inside; i++) {
                         const struct trace_record *r = &f->trace.records[i];
-                        inside = r->rank == pid && (json_int_t)r->lane == tid &&
+                        inside = r->rank == pid && (json_int_t)r->lane == lane &&
                                  ts >= r->start * 1e6 - 1e-4 && ts < r->end * 1e6;
                 }
                 assert_true(inside);
@@ -346,14 +348,16 @@ static void what_is_not_a_trace_is_refused_with_its_line(void **state)
                 {"{\"traceEvents\":[\n]}\n", ":1: not a trace that ranvier train or simulate wrote"},
                 {"some text\n", ":1: not a trace that ranvier train or simulate wrote"},
                 {HEAD, ":1: the trace ends before its closing ]}"},
-                {HEAD EVENT("0", "forward", "1.0"), ":2: the trace ends before its closing ]}"},
+                {HEAD EVENT("10000000", "forward", "1.0"), ":2: the trace ends before its closing ]}"},
                 {HEAD "{\"ph\":\"X\",\"pi", ":2: not valid JSON: premature end of input"},
                 {HEAD "{\"pid\":0}\n]}\n", ":2: an event without \"ph\""},
                 {HEAD "{\"ph\":\"X\",\"pid\":0}\n]}\n", ":2: Object item not found: tid in a trace event"},
-                {HEAD EVENT("0", "dance", "1.0") "]}\n", ":2: kind 'dance' is no operation"},
-                {HEAD EVENT("14", "forward", "1.0") "]}\n", ":2: tid is 14, 0 to 13 was expected"},
-                {HEAD EVENT("0", "forward", "-1.0") "]}\n", ":2: ts 1, dur -1 and issued 0 are no times"},
-                {HEAD EVENT("0", "forward", "1e303") "]}\n",
+                {HEAD EVENT("10000000", "dance", "1.0") "]}\n", ":2: kind 'dance' is no operation"},
+                {HEAD EVENT("10000014", "forward", "1.0") "]}\n",
+                 ":2: tid is 10000014, 10000000 to 10000013 was expected"},
+                {HEAD EVENT("10000000", "forward", "-1.0") "]}\n",
+                 ":2: ts 1, dur -1 and issued 0 are no times"},
+                {HEAD EVENT("10000000", "forward", "1e303") "]}\n",
                  ":2: ts 1, dur 1e+303 and issued 0 are no times"},
         };
         for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
@@ -402,7 +406,8 @@ static void a_grid_or_a_number_that_no_trace_has_is_refused(void **state)
                 int length = snprintf(
                         text, sizeof text,
                         "{\"otherData\":{\"ranvier\":\"0\",\"world\":\"real\",\"pp\":%s},\"traceEvents\":[\n"
-                        "{\"ph\":\"X\",\"pid\":0,\"tid\":0,\"ts\":1.0,\"dur\":1.0%s%s,\"args\":{\"kind\":"
+                        "{\"ph\":\"X\",\"pid\":0,\"tid\":10000000,\"ts\":1.0,\"dur\":1.0%s%s,\"args\":{"
+                        "\"kind\":"
                         "\"forward\",\"micro_batch\":0,\"bucket\":0,\"bytes\":0,\"batch\":0,\"issued\":0.0,"
                         "\"order\":0%s%s}}\n]}\n",
                         wrong[i].grid, outside ? "," : "", outside ? wrong[i].numbers : "",

@@ -4,6 +4,7 @@
 #define RANVIER_TESTS_EMULATED_KERNEL_HPP
 
 #include "tests/emulated/execute.hpp"
+#include "tests/emulated/warp.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -95,46 +96,14 @@ static inline void __threadfence_block(void)
 /* Operations of a warp: every lane of the mask brings its operand, the last one to come computes for all. */
 namespace emulated
 {
-template <typename T> struct shuffle {
-        T value, result;
-        int source; /* the lane to read */
-};
-
-template <typename T> void exchange(void *const lanes[32], unsigned mask)
-{
-        for (int lane = 0; lane < 32; lane++) {
-                if (!(mask >> lane & 1))
-                        continue;
-                shuffle<T> *mine = static_cast<shuffle<T> *>(lanes[lane]);
-                if (!(mask >> mine->source & 1))
-                        fail(cudaErrorLaunchFailure,
-                             "lane %d shuffles from lane %d, which its mask 0x%08x leaves out", lane,
-                             mine->source, mask);
-                mine->result = static_cast<shuffle<T> *>(lanes[mine->source])->value;
-        }
-}
-
 template <typename T> T shuffle_from(const char *name, unsigned mask, T value, int source)
 {
-        shuffle<T> mine = {value, value, source};
-        warp(name, exchange<T>, mask, &mine);
-        return mine.result;
+        T result;
+        shuffle mine = {&value, &result, sizeof value, source};
+        warp(name, exchange, mask, &mine);
+        return result;
 }
 
-struct vote {
-        int predicate;
-        unsigned ballot;
-};
-static inline void ballot(void *const lanes[32], unsigned mask)
-{
-        unsigned ballot = 0;
-        for (int lane = 0; lane < 32; lane++)
-                if (mask >> lane & 1 && static_cast<vote *>(lanes[lane])->predicate)
-                        ballot |= 1U << lane;
-        for (int lane = 0; lane < 32; lane++)
-                if (mask >> lane & 1)
-                        static_cast<vote *>(lanes[lane])->ballot = ballot;
-}
 static inline void nothing(void *const[32], unsigned)
 {
 }

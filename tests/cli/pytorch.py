@@ -11,9 +11,12 @@ import struct
 import sys
 import tempfile
 
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # with so little work others would wait, not compute
 import numpy
 import torch
 import torch.nn.functional as F
+torch.set_num_threads(1)
+del os.environ["OPENBLAS_NUM_THREADS"]  # of what this starts
 
 sys.path.insert(0, os.path.dirname(__file__))
 import ranvier

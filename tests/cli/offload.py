@@ -166,11 +166,11 @@ STATE = ("weights", "gradients", "master", "optimizer", "buckets")
 
 
 def check_allocator(tap, folder):
-    """A model of 100 M parameters; one step, of a few tokens."""
-    layers, width, vocabulary, positions, bucket = 9, 960, 4096, 8, 1000000
+    """A model of 10 M parameters, a hundred buckets; one step, of a few tokens."""
+    layers, width, vocabulary, positions, bucket = 4, 440, 2048, 8, 100000
     model = os.path.join(folder, "large.json")
     with open(model, "w") as file:
-        json.dump({"n_layer": layers, "n_embd": width, "n_head": 15, "vocab_size": vocabulary,
+        json.dump({"n_layer": layers, "n_embd": width, "n_head": 8, "vocab_size": vocabulary,
                    "n_positions": positions}, file)
     parameters = (layers * (12 * width * width + 13 * width) + (vocabulary + positions) * width + 2 * width)
     used = []

@@ -1,6 +1,7 @@
 #include "plots/profiled.h"
 
 #include "runtime/base/file.h"
+#include "runtime/engine/trace.h"
 #include "runtime/kineto/kineto.h"
 
 #include <string.h>
@@ -8,6 +9,8 @@
 /* The timeline's ranks are processes whose numbers no process and no GPU of the trace has; and where viewers
  * put them: above all others. */
 enum { FIRST_PROCESS = 1 << 23, ABOVE = -(1 << 23) };
+_Static_assert(FIRST_PROCESS + TRACE_MAX_RANKS <= TRACE_FIRST_THREAD,
+               "no thread has the number of a process");
 
 struct merging {
         FILE *out;

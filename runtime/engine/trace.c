@@ -71,7 +71,7 @@ static const char *colour(enum op_kind kind)
 }
 
 /* The number of a lane's thread. Perfetto takes thread 0, and one that has its process's number, for the
- * process's first: two lanes would be drawn as one. */
+ * process's first: two lanes would be drawn as one, and operations be lost. */
 static int thread_of(enum op_lane lane)
 {
         return TRACE_FIRST_THREAD + (int)lane;
@@ -357,7 +357,6 @@ int trace_write(const struct trace *trace, const char *path, const struct trace_
 }
 
 /* Ranks of a trace, as many as --gpus takes: readers have arrays of them, and count them in an int. */
-enum { MAX_RANKS = 1 << 20 };
 
 static int not_a_trace(const char *path, struct rv_error_info *err)
 {
@@ -378,13 +377,14 @@ static int take_grid(struct plan *layout, const json_t *facts, const char *path,
                 layout->sizes[axis] = number == (int)number ? (int)number : INT_MAX;
         }
         if (!json_object_get(facts, grid_axes[GRID_REPLICAS].size))
-                layout->dp = layout->pp >= 1 && layout->pp <= MAX_RANKS ? MAX_RANKS / layout->pp : 1;
+                layout->dp =
+                        layout->pp >= 1 && layout->pp <= TRACE_MAX_RANKS ? TRACE_MAX_RANKS / layout->pp : 1;
         for (int axis = 0; axis < GRID_AXES; axis++) { /* each step checked: the product may not fit */
                 const int size = layout->sizes[axis];
-                ranks = size >= 1 && size <= MAX_RANKS ? ranks * size : MAX_RANKS + 1;
-                if (ranks > MAX_RANKS)
+                ranks = size >= 1 && size <= TRACE_MAX_RANKS ? ranks * size : TRACE_MAX_RANKS + 1;
+                if (ranks > TRACE_MAX_RANKS)
                         return rv_fail(err, RV_EINPUT, "%s:1: %s is no grid of 1 to %d ranks", path,
-                                       grid_text(text, layout->sizes, "", " x "), MAX_RANKS);
+                                       grid_text(text, layout->sizes, "", " x "), TRACE_MAX_RANKS);
         }
         return 0;
 }

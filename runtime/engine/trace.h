@@ -47,7 +47,7 @@ struct trace {
         struct plan layout;
         char world[16];
         /* And the object of all that its file says of itself: the members of struct trace_origin under their
-         * names, of which older files have fewer. Else NULL. */
+         * names, as far as they were known. Else NULL. */
         json_t *about;
 };
 
@@ -68,6 +68,12 @@ void trace_free(struct trace *trace);
 void trace_add(struct trace *trace, const struct trace_record *record);
 void trace_add_memory(struct trace *trace, const struct trace_memory *memory);
 
+/* The number of lane 0's thread in a file; the other lanes' follow. It is beyond the numbers of all
+ * processes, also of a merged trace's (plots/merge.c). */
+enum { TRACE_FIRST_THREAD = 10000000 };
+/* The most ranks of a grid in a file that is read. */
+enum { TRACE_MAX_RANKS = 1 << 20 };
+
 /* Writes Chrome trace JSON (chrome://tracing, Perfetto), whole or not at all: a process a rank, a thread a
  * lane, microseconds to the nanosecond, and counters of the memory in use. The args of an event hold kind,
  * micro_batch, bucket, bytes, batch, issued (seconds) and order; where they apply also chunk (of a later
@@ -80,8 +86,6 @@ void trace_add_memory(struct trace *trace, const struct trace_memory *memory);
  * event a line, written as it goes: a trace of millions of events needs little more memory than it has here.
  * Of the layout the grid's sizes and order are kept. Returns 0 or an error with a sentence. */
 enum { TRACE_MAX_ARROWS = 100000 };
-/* The number of lane 0's thread, beyond that of every process; the other lanes' follow. */
-enum { TRACE_FIRST_THREAD = 10000000 };
 int trace_write(const struct trace *trace, const char *path, const struct trace_origin *origin,
                 struct rv_error_info *err);
 

@@ -331,7 +331,7 @@ static const struct job *best_of(const struct jobs *jobs, const struct options *
         const struct job *best = NULL;
         for (int i = 0; i < jobs->count; i++) {
                 const struct job *job = &jobs->list[i];
-                if (job->outcome.state != OUTCOME_DONE ||
+                if (job->outcome.state != OUTCOME_DONE || job->apart ||
                     (not_like && !answer_is_other(&job->candidate->options, not_like)))
                         continue;
                 if (!best || search_order(job, best) < 0)

@@ -263,7 +263,7 @@ static void mark_given(struct options *base, const char *flag)
 }
 
 /* The framework's flags are for whatever the search does not vary, where they go together with it: each
- * candidate gets its own (space.c), and the plan that all begin from its precision alone. */
+ * candidate gets its own (walk.c), and the plan that all begin from its precision alone. */
 static int take_framework(struct ask *s, struct rv_error_info *err)
 {
         static const char *const varied[] = {"recompute", "offload", "offload-activations"};

@@ -16,7 +16,8 @@ enum {
         BOUND_WIDE,
         BOUND_SPLIT, /* a framework's may follow from other flags */
         BOUND_LOGITS,
-        BOUND_AXES, /* values of the axes; of those that the work does not follow from, 0 */
+        BOUND_OFFLOADED, /* activations, by which schedule */
+        BOUND_AXES,      /* values of the axes; of those that the work does not follow from, 0 */
         BOUND_KEYS = BOUND_AXES + AXES
 };
 

@@ -27,7 +27,7 @@ static struct options plan_at(const struct climb *c, const int chosen[CHOICES], 
         o.pp = c->stages[chosen[CHOICE_STAGES]];
         o.micro_batch_size = c->space->micro_batch_sizes.values[chosen[CHOICE_SIZE]];
         o.recompute = (enum recompute)chosen[CHOICE_RECOMPUTE];
-        o.offload_activations = chosen[CHOICE_ACTIVATIONS];
+        o.offload_activations = chosen[CHOICE_ACTIVATIONS] || c->space->offload_activations == SPACE_YES;
         return walk_complete(group, o);
 }
 
@@ -110,7 +110,7 @@ static void start(struct climb *c, bool stages, bool shards)
         c->chosen[axis_index(axes, "tp")] = shards ? largest(axes, "tp") : 0;
         c->chosen[axis_index(axes, "zero")] = stages ? 0 : largest(axes, "zero");
         if (stages && axes_values(axes, "schedule")->count > 1)
-                c->chosen[axis_index(axes, "schedule")] = 1; /* of a fixed order */
+                c->chosen[axis_index(axes, "schedule")] = 1;
 }
 
 static void count_values(struct climb *c, int groups)
@@ -119,7 +119,7 @@ static void count_values(struct climb *c, int groups)
         c->values[CHOICE_GROUP] = groups;
         c->values[CHOICE_SIZE] = c->space->micro_batch_sizes.count;
         c->values[CHOICE_RECOMPUTE] = RECOMPUTES;
-        c->values[CHOICE_ACTIVATIONS] = c->space->offload_activations & SPACE_YES ? 2 : 1;
+        c->values[CHOICE_ACTIVATIONS] = c->space->offload_activations == SPACE_BOTH ? 2 : 1;
         for (int pp = 1; pp <= c->machine->gpus && c->values[CHOICE_STAGES] < MOST_STAGES; pp++)
                 if (walk_has_stages(c->space, c->machine->gpus, pp))
                         c->stages[c->values[CHOICE_STAGES]++] = pp;

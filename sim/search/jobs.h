@@ -28,6 +28,7 @@ struct job {
         int number;
         /* About how many operations the simulation has. */
         double cost;
+        bool apart; /* to compare with: never the answer */
         struct outcome outcome;
 };
 

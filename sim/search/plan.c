@@ -115,10 +115,12 @@ static int64_t sequences_of(double tokens, int seq_len, int gpus)
         const int64_t nearest = (int64_t)fmax(1, round(tokens / seq_len));
         if (nearest >= gpus)
                 return (int64_t)fmax(1, round((double)nearest / gpus)) * gpus;
-        int64_t sequences = nearest;
-        while (gpus % sequences)
-                sequences--;
-        return sequences;
+        int64_t fewer = nearest, more = nearest;
+        while (gpus % fewer)
+                fewer--;
+        while (gpus % more)
+                more++;
+        return nearest - fewer <= more - nearest ? fewer : more;
 }
 
 /* The longest sequence that is taken without being asked for: what models are mostly trained on, however far
@@ -427,7 +429,7 @@ static int settle(struct settings *s, json_t *assumed, struct rv_error_info *err
 
 /* ---- the work ---- */
 
-/* The first interrupt ends what is under way, the second one the program. */
+/* The first interrupt ends the search, or the simulations if these have begun; the second one the program. */
 static volatile sig_atomic_t interrupted;
 
 static void interrupt(int signal_number)
@@ -448,7 +450,8 @@ struct search {
         struct space_groups groups;
         struct jobs jobs;
         struct progress progress;
-        int begin; /* of the jobs under way */
+        int begin;             /* of the jobs under way */
+        bool stopped_weighing; /* by an interrupt: what was found is simulated nevertheless */
         int gpus_per_node;
         /* The plan of --from, and why it is not simulated, "". */
         struct candidate own;
@@ -496,7 +499,7 @@ static bool show_simulating(void *context)
                 done += s->jobs.list[i].outcome.state != OUTCOME_PENDING;
         snprintf(text, sizeof text, "%d of %d plans simulated", s->begin + done, s->jobs.count);
         progress_show(&s->progress, (double)done / (s->jobs.count - s->begin), text);
-        return !interrupted;
+        return !interrupted || s->stopped_weighing;
 }
 
 static int run_jobs(struct search *s, int processes, struct rv_error_info *err)
@@ -598,7 +601,10 @@ static int simulate_own(struct search *s, int processes, struct rv_error_info *e
         }
         s->own.paper_seconds = paper_batch_seconds(m, o);
         rc = jobs_add(&s->jobs, &own, 1, err);
-        return rc ? rc : run_jobs(s, processes, err);
+        if (rc)
+                return rc;
+        s->jobs.list[s->jobs.count - 1].apart = may_be(s, o, &why) != 0;
+        return run_jobs(s, processes, err);
 }
 
 /* Opens the groups for so many devices. */
@@ -808,10 +814,15 @@ static int plan(const struct settings *settings, const json_t *assumed, const ch
                                      .price_per_gpu_hour = settings->price,
                                      .groups = &s.groups,
                                      .jobs = &s.jobs,
-                                     .search = {progress_clock() - started, processes, false}};
+                                     .search = {progress_clock() - started,
+                                                processes < SPACE_WORKERS ? processes : SPACE_WORKERS,
+                                                false}};
+        s.stopped_weighing = s.groups.stopped;
         s.jobs.tokens = report_tokens(ask->tokens);
         s.jobs.checkpoints = ask->checkpoints;
-        if (rc == 0 && !(s.groups.stopped && s.groups.groups[0].considered == 0))
+        if (rc == 0 && s.groups.stopped && !best_on_paper_of(&s.groups))
+                rc = rv_fail(err, RV_ESYSTEM, "interrupted before a plan was found that fits");
+        if (rc == 0)
                 rc = search_check(&s.groups, err);
         if (rc == 0)
                 rc = simulate_best(&s, processes, err);

@@ -1,6 +1,6 @@
 /* Which plans a sweep simulates: of each group the best on paper first, and on until none that is left can
- * beat the best one found. This module only chooses; sweep.c runs the jobs (jobs.h) and asks again with their
- * outcomes. */
+ * beat the best one found. This module only chooses; sweep.c and plan.c run the jobs (jobs.h) and ask again
+ * with their outcomes. */
 #ifndef RANVIER_SIM_SEARCH_SEARCH_H
 #define RANVIER_SIM_SEARCH_SEARCH_H
 

@@ -62,7 +62,7 @@ static int by_paper(const void *left, const void *right)
                 return a->paper_seconds < b->paper_seconds ? -1 : 1;
         if (x->offload_activations != y->offload_activations)
                 return x->offload_activations - y->offload_activations;
-        if (x->recompute != y->recompute)
+        if (recompute_depth(x->recompute) != recompute_depth(y->recompute))
                 return recompute_depth(x->recompute) - recompute_depth(y->recompute);
         if (x->pp != y->pp)
                 return x->pp - y->pp;

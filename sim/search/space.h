@@ -39,8 +39,8 @@ struct space {
         double larger;
         /* Processes that weigh plans at once, at most SPACE_WORKERS; 0 stands for 1: the caller's own. */
         int workers;
-        /* Called some times a second with the share of the combinations that were looked at, if it is not
-         * NULL; when it returns false, the search ends with what it has. */
+        /* Called again and again, as plans are weighed, with the share of the combinations that were looked
+         * at, if it is not NULL; when it returns false, the search ends with what it has. */
         bool (*tick)(void *context, double share);
         /* Returns 0 where a plan may be a candidate, else an error with a sentence that says why not; asked
          * of those that fit and may be fast enough. NULL: all may. */
@@ -101,8 +101,8 @@ struct space_group {
         struct candidate larger;
         /* How many of them, from the first on, are simulated or going to be. */
         int chosen;
-        /* [exclusions], by reason; the last one may be of several reasons. With a reach the first reason
-         * alone. */
+        /* [exclusions], by reason; the last one may be of several reasons. With a reach only some
+         * of them are told. */
         struct space_exclusion excluded[SPACE_EXCLUSIONS];
         int exclusions;
         /* If some plan does not fit: what was said of the one that is nearest to it, by how many times it

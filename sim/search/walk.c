@@ -73,6 +73,7 @@ static void write_key(const struct collection *c, const struct options *o, doubl
         key[BOUND_WIDE] = options_wide_gradients(o);
         key[BOUND_SPLIT] = o->split;
         key[BOUND_LOGITS] = (double)o->logits_bytes;
+        key[BOUND_OFFLOADED] = o->offload_activations ? 1 + (int)o->policy : 0;
         for (int i = 0; i < c->space->axes.count; i++)
                 if (c->bears[i])
                         key[BOUND_AXES + i] = flag_value(c->space->axes.axis[i].flag, o);
@@ -276,44 +277,62 @@ static int recomputations(const struct space *space)
         return count;
 }
 
-/* The one of all recomputations of a plan that takes least memory; false: none is sound. */
-static bool make_least(const struct collection *c, const struct options *plan, struct options *least)
+enum fit { FIT_TOO_LARGE, FIT_MAYBE, FIT_UNSOUND };
+
+/* Whether a plan fits, the devices or the larger ones that are asked about; else what it needs too much of.
+ */
+static enum fit fit_of(struct collection *c, const struct options *plan, struct capacity_need *need)
 {
-        const struct space *space = c->space;
-        *least = *plan;
-        for (int recompute = 0; recompute < RECOMPUTES; recompute++)
-                if ((space->recompute >> recompute & 1u) &&
-                    recompute_depth((enum recompute)recompute) >= recompute_depth(least->recompute))
-                        least->recompute = (enum recompute)recompute;
-        for (int kept = !(space->offload_activations & SPACE_YES); kept <= 1; kept++) {
-                struct options own = *least;
-                own.offload_activations = !kept;
-                if (options_resolve_gpt(&own, c->group->gpus, NULL) == 0) {
-                        own.fused = c->group->fused;
-                        *least = own;
-                        return true;
-                }
-        }
-        return false;
+        struct options own = *plan;
+        if (options_resolve_gpt(&own, c->group->gpus, NULL))
+                return FIT_UNSOUND;
+        own.fused = c->group->fused;
+        machine_choose_logits(c->machine, &own);
+        struct capacity capacity = machine_capacity(c->machine, &own);
+        if (capacity_check(&own, &capacity, need, NULL) == 0)
+                return FIT_MAYBE;
+        note_nearest(c, &own, &capacity, need);
+        if (c->space->larger == 0)
+                return FIT_TOO_LARGE;
+        enlarge(&capacity, c->space->larger);
+        return capacity_check(&own, &capacity, need, NULL) ? FIT_TOO_LARGE : FIT_MAYBE;
 }
 
-/* Whether some size and recomputation of a plan may fit, the devices or the larger ones that are asked about.
- */
+/* With or without offloaded activations, as far as asked for. Without them it needs no less of a device's own
+ * memory, but less of what the host has. */
+static enum fit fit_of_either(struct collection *c, const struct options *plan)
+{
+        enum fit either = FIT_UNSOUND;
+        for (int kept = 0; kept <= 1; kept++) {
+                struct options own = *plan;
+                struct capacity_need need;
+                own.offload_activations = !kept;
+                if (!(c->space->offload_activations & (kept ? SPACE_NO : SPACE_YES)))
+                        continue;
+                const enum fit fit = fit_of(c, &own, &need);
+                if (fit == FIT_MAYBE)
+                        return fit;
+                either = fit == FIT_TOO_LARGE ? fit : either;
+                if (fit == FIT_TOO_LARGE && need.space == MEMORY_DEVICE && !need.shared)
+                        break;
+        }
+        return either;
+}
+
+/* Whether some recomputation of a size of a plan may fit; nothing takes less than where all is recomputed. If
+ * a plan is none, that is said where it is considered. */
 static bool may_fit(struct collection *c, const struct options *plan)
 {
-        struct options least;
-        struct capacity_need need;
-        if (!make_least(c, plan, &least))
-                return true;
-        machine_choose_logits(c->machine, &least);
-        struct capacity capacity = machine_capacity(c->machine, &least);
-        if (capacity_check(&least, &capacity, &need, NULL) == 0)
-                return true;
-        note_nearest(c, &least, &capacity, &need);
-        if (c->space->larger == 0)
-                return false;
-        enlarge(&capacity, c->space->larger);
-        return capacity_check(&least, &capacity, &need, NULL) == 0;
+        const unsigned asked = c->space->recompute, all = 1u << RECOMPUTE_FULL,
+                       layers = 1u << RECOMPUTE_LAYER;
+        const unsigned tried = asked & all ? all : asked & layers ? layers : asked;
+        for (int recompute = 0; recompute < RECOMPUTES; recompute++) {
+                struct options own = *plan;
+                own.recompute = (enum recompute)recompute;
+                if (tried >> recompute & 1u && fit_of_either(c, &own) != FIT_TOO_LARGE)
+                        return true;
+        }
+        return false;
 }
 
 /* One size of a plan with every recomputation. With a reach those are passed over that have more work than

@@ -1,5 +1,5 @@
 /* One way through the plans of a group (space.h), which several processes may share: each takes pieces of it
- * as they come, and all together go the whole way. explore.c starts them and puts together what they found.
+ * as they come, and all together go the whole way. space.c starts them and puts together what they found.
  */
 #ifndef RANVIER_SIM_SEARCH_WALK_H
 #define RANVIER_SIM_SEARCH_WALK_H
@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-/* In memory that all processes of a machine's search see; it begins as all zeros, and with walk_begin. */
+/* In memory that all processes of a machine's search see; zeroed memory, then walk_begin. */
 struct walk_share {
         /* Of the groups without and with offloading: the next piece that nobody has taken. */
         _Atomic int64_t next[2];

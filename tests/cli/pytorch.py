@@ -11,12 +11,16 @@ import struct
 import sys
 import tempfile
 
-os.environ["OPENBLAS_NUM_THREADS"] = "1"  # with so little work others would wait, not compute
+BLAS_THREADS = os.environ.get("OPENBLAS_NUM_THREADS")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of numpy and PyTorch, which read it once: with so little work more threads would only wait
 import numpy
 import torch
 import torch.nn.functional as F
 torch.set_num_threads(1)
-del os.environ["OPENBLAS_NUM_THREADS"]  # of what this starts
+if BLAS_THREADS is None:
+    del os.environ["OPENBLAS_NUM_THREADS"]
+else:
+    os.environ["OPENBLAS_NUM_THREADS"] = BLAS_THREADS
 
 sys.path.insert(0, os.path.dirname(__file__))
 import ranvier

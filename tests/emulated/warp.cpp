@@ -20,7 +20,7 @@ void exchange(void *const lanes[32], unsigned mask)
                              "lane %d shuffles from lane %d, which its mask 0x%08x leaves out", lane,
                              mine->source, mask);
                 const void *value = static_cast<shuffle *>(lanes[mine->source])->value;
-                if (mine->bytes == sizeof(uint32_t))
+                if (mine->bytes == sizeof(uint32_t)) /* most of them, in one instruction */
                         memcpy(mine->result, value, sizeof(uint32_t));
                 else
                         memcpy(mine->result, value, mine->bytes);
@@ -81,9 +81,12 @@ static void add_product(const float a[16][16], const float b[16][8], float sum[1
 }
 
 /* With groupID = lane / 4 and threadID_in_group = lane % 4:
- *   a_i: row groupID if i is in 0, 1, 4, 5, else groupID + 8; column 2 threadID_in_group + i % 2, + 8 if i >=
- * 4 b_i: row 2 threadID_in_group + i % 2, + 8 if i >= 2; column groupID d_i: row groupID if i < 2, else
- * groupID + 8; column 2 threadID_in_group + i % 2 */
+ *
+ * a_i: row groupID if i is in 0, 1, 4, 5, else groupID + 8; column 2 threadID_in_group + i % 2, + 8 if i >= 4
+ *
+ * b_i: row 2 threadID_in_group + i % 2, + 8 if i >= 2; column groupID
+ *
+ * d_i: row groupID if i < 2, else groupID + 8; column 2 threadID_in_group + i % 2 */
 template <typename Element> static void multiply(void *const lanes[32])
 {
         float a[16][16], b[16][8];

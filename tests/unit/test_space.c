@@ -283,10 +283,29 @@ static void a_stopped_search_has_what_it_found(void **state)
         space_free(&all);
 }
 
+/* Where activations are to be kept, or to be offloaded, the search's first good plan is such a one too. */
+static void the_best_of_one_kind_of_plans_is_found(void **state)
+{
+        (void)state;
+        for (int i = first_question(); i < QUESTIONS; i++)
+                for (int offloaded = 0; offloaded <= 1; offloaded++) {
+                        struct space space = ask(&questions[i]);
+                        space.offload_activations = offloaded ? SPACE_YES : SPACE_NO;
+                        struct space_groups all = explore(&space, &questions[i]);
+                        space.reach = 1;
+                        struct space_groups found = explore(&space, &questions[i]);
+                        assert_true(isfinite(best_of(&found, false)));
+                        assert_true(best_of(&found, false) == best_of(&all, false));
+                        space_free(&found);
+                        space_free(&all);
+                }
+}
+
 int main(void)
 {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(searches_find_the_same),
+                cmocka_unit_test(the_best_of_one_kind_of_plans_is_found),
                 cmocka_unit_test(what_needs_larger_devices_is_found),
                 cmocka_unit_test(nothing_worth_a_look_is_passed_over),
                 cmocka_unit_test(a_stopped_search_has_what_it_found),

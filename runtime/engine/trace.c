@@ -356,8 +356,6 @@ int trace_write(const struct trace *trace, const char *path, const struct trace_
         return file_writer_commit(&writer, err);
 }
 
-/* Ranks of a trace, as many as --gpus takes: readers have arrays of them, and count them in an int. */
-
 static int not_a_trace(const char *path, struct rv_error_info *err)
 {
         return rv_fail(err, RV_EINPUT, "%s:1: not a trace that ranvier train or simulate wrote", path);

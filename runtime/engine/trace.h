@@ -71,7 +71,8 @@ void trace_add_memory(struct trace *trace, const struct trace_memory *memory);
 /* The number of lane 0's thread in a file; the other lanes' follow. It is beyond the numbers of all
  * processes, also of a merged trace's (plots/merge.c). */
 enum { TRACE_FIRST_THREAD = 10000000 };
-/* The most ranks of a grid in a file that is read. */
+/* The most ranks of a grid in a file that is read, as many as --gpus takes: readers have arrays of them, and
+ * count them in an int. */
 enum { TRACE_MAX_RANKS = 1 << 20 };
 
 /* Writes Chrome trace JSON (chrome://tracing, Perfetto), whole or not at all: a process a rank, a thread a

@@ -16,6 +16,7 @@ import ranvier
 
 LARGEST = 1.5e6  # bytes of a page
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+HEADLESS = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu"]
 PLAN = ["llama3-8b", "--machine", "h100", "--gpus", 8, "--batch-size", 64]
 SMALL = ["tiny", "--profile", "a100-datasheet", "--platform", "generic", "--precision", "fp32", "--batch-size", 8, "--micro-batch-size", 1]
 
@@ -64,6 +65,11 @@ const check = (frame, width) => {
 """
 
 
+def browser_environment(folder):
+    """Its files go into a folder; a socket in /tmp has a short name."""
+    return dict(os.environ, HOME=folder, TMPDIR="/tmp")
+
+
 def look(folder, page):
     """What the browser says of the page at both widths, and its errors."""
     with open(page) as file:
@@ -76,9 +82,8 @@ def look(folder, page):
         file.write(f"<!DOCTYPE html><body style='margin:0'>{frames}<script>{CHECKS}\naddEventListener('load', () => {{ const answer = {{errors: window.errors || []}};"
                    "for (const width of [1280, 400]) answer[width] = check(document.getElementById('w' + width).contentDocument, width);"
                    "document.body.textContent = 'ANSWER' + JSON.stringify(answer) + 'END'; });</script></body>")
-    done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,2000", "--virtual-time-budget=20000",
-                           "--enable-logging=stderr", "--dump-dom", "file://" + harness], capture_output=True, text=True, timeout=600,
-                          env=dict(os.environ, HOME=folder, TMPDIR="/tmp"))  # a socket there has a short name
+    done = subprocess.run([*HEADLESS, "--window-size=1400,2000", "--virtual-time-budget=20000", "--enable-logging=stderr", "--dump-dom",
+                           "file://" + harness], capture_output=True, text=True, timeout=600, env=browser_environment(folder))
     found = re.search(r"ANSWER(.*)END", done.stdout, re.S)
     answer = json.loads(html.unescape(found.group(1))) if found else None
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -16,10 +16,10 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
+import page
 import profiled
 import ranvier
 import trace as traces
-from page import BROWSER
 
 PAGES = os.environ.get("PERFETTO_PAGES") or ""
 LONGEST = 300  # seconds until a page has opened a trace
@@ -43,15 +43,14 @@ class Browser:
         self.back, ours = os.pipe()
         # The browser reads its third and writes its fourth descriptor, which may be open here.
         command = f'exec "$0" "$@" 3<&{theirs} 4>&{ours}'
-        self.process = subprocess.Popen(["bash", "-c", command, BROWSER, "--headless", "--no-sandbox", "--disable-gpu",
-                                         "--window-size=1600,1000", "--remote-debugging-pipe", "about:blank"],
+        self.process = subprocess.Popen(["bash", "-c", command, *page.HEADLESS, "--window-size=1600,1000", "--remote-debugging-pipe", "about:blank"],
                                         pass_fds=(theirs, ours), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                        env=dict(os.environ, HOME=folder, TMPDIR="/tmp"))  # a socket there has a short name
+                                        env=page.browser_environment(folder))
         os.close(theirs)
         os.close(ours)
         self.number, self.rest = 0, b""
-        page = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        self.session = {"sessionId": self.ask("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]}
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self.session = {"sessionId": self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
 
     def ask(self, method, session=None, **arguments):
         self.number += 1
@@ -180,7 +179,7 @@ def check_merged(tap, browser, address, folder):
 
 
 def main():
-    if not BROWSER or not os.path.exists(os.path.join(PAGES, "index.html")):
+    if not page.BROWSER or not os.path.exists(os.path.join(PAGES, "index.html")):
         print("ok 1 - Perfetto # SKIP its page, or a browser, is not here: make test-perfetto installs it\n1..1")
         return
     tap = ranvier.Tap()

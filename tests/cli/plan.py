@@ -4,7 +4,6 @@ from its figures; what would help does help, asked as a question of its own; an 
 import json
 import math
 import os
-import re
 import shlex
 import signal
 import subprocess

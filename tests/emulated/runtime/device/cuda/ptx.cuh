@@ -5,8 +5,7 @@
 
 #include "runtime/device/cuda/launch.cuh"
 
-#include "tests/emulated/bf16.hpp"
-#include "tests/emulated/fp16.hpp"
+#include "tests/emulated/warp.hpp"
 
 #include <stdint.h>
 

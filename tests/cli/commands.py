@@ -42,7 +42,7 @@ CHANGED = [
     # pattern, replacement, reason
     (r"plan llama3-70b --gpus 64", "plan llama3-8b --gpus 8", "a search of fewer plans"),
     (r"--steps \d{2,}", "--steps 4", "the same training, of fewer steps"),
-    (r"(?<=train )gpt2-124m(?! --device cuda)", "small.json", "124 million parameters take a minute to train"),
+    (r"(?<=train )gpt2-124m(?! --device cuda)( --seq-len \d+)?", "small.json", "124 million parameters take a minute to train"),
     (r"--ranks 2 --quick (?=--out)", "--ranks 2 --quick --model small.json ", "a family of fewer kernels"),
     (r"--profile mine.json", "--profile here.json", "a reader's own is one that calibrate wrote"),
     (r"(?<=--model )demo,(?=my-model|small)", "", "one model is enough"),
@@ -183,9 +183,9 @@ def bring(folder):
     os.mkdir(os.path.join(folder, "demo"))
     for name in ("demo/text.txt", "text.txt", "book.txt"):
         text.write(os.path.join(folder, name), 200000)
-    small = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256, "n_positions": 256}
+    small = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 256, "n_positions": 64}
     write("small.json", json.dumps(small))
-    write("my-model.json", json.dumps({**small, "n_positions": 128}))
+    write("my-model.json", json.dumps({**small, "n_positions": 32}))
     write("runs.csv", "gpus,tp,pp,dp,batch,micro_batch,layers,hidden,heads,seq,vocab,batch_seconds,gpu,plan,schedule\n"
                       "2,1,2,1,32,4,4,256,4,128,256,1.5,CPU,--precision fp32 --p2p async,axonn\n")
     sizes = (512, 1024, 2048, 4096)
@@ -203,7 +203,7 @@ def bring(folder):
         shutil.copy(os.path.join(fixtures, "predicted-1.json"), os.path.join(folder, name + ".json"))
     for name, fixture in (("trace.json.gz", "trace_gpt2.json.gz"), ("traced.json", "trace_gpt2_model.json")):
         shutil.copy(os.path.join(TREE, "tests", "fixtures", fixture), os.path.join(folder, name))
-    write("gpt2.json", json.dumps({**small, "vocab_size": 4096}))
+    write("gpt2.json", json.dumps({**small, "vocab_size": 4096, "n_positions": 256}))
     with open(os.path.join(folder, "tokens.bin"), "wb") as file:
         file.write(b"".join(struct.pack("<H", i * i % 4096) for i in range(20000)))
     train = "train gpt2.json --data text.txt --micro-batch-size 1 --batch-size 1 --seq-len 64 --steps 0 --checkpoint gpt2"

@@ -9,8 +9,8 @@
  * multiprocessor) go over the rows; each thread has a vector of columns, whose part of dw and db it keeps in
  * registers until its last row. A second kernel adds the blocks' parts.
  *
- * Rows too long for this, and rows that are not whole vectors and long, take kernels that read them again
- * from the caches. */
+ * Rows too long for this take kernels that read them again from the caches; so do rows that are not whole
+ * vectors, in the backward pass the long ones alone. */
 #include "runtime/device/cuda/reduce.cuh"
 
 #define EPSILON 1e-5F /* LayerNorm's, as GPT-2 */
@@ -171,6 +171,14 @@ static void launch_rows_of_blocks(cudaStream_t stream, const struct norm_operand
 }
 
 template <typename T, int W, enum norm norm>
+static cudaError_t launch_long_rows(cudaStream_t stream, const struct norm_operands<T> *of)
+{
+        CUDA_LAUNCH((norm_long<T, W, norm>), dim3((unsigned)of->N), dim3(whole_warps(of->C / W, MAX_THREADS)),
+                    0, stream, *of);
+        return cudaGetLastError();
+}
+
+template <typename T, int W, enum norm norm>
 static cudaError_t launch_norm(cudaStream_t stream, const struct norm_operands<T> *of)
 {
         const int64_t accesses = of->C / W;
@@ -191,8 +199,7 @@ static cudaError_t launch_norm(cudaStream_t stream, const struct norm_operands<T
         else if (accesses <= HELD_THREADS * HELD)
                 launch_rows_of_blocks<T, W, norm, HELD>(stream, of);
         else
-                CUDA_LAUNCH((norm_long<T, W, norm>), dim3((unsigned)of->N), dim3(MAX_THREADS), 0, stream,
-                            *of);
+                return launch_long_rows<T, W, norm>(stream, of);
         return cudaGetLastError();
 }
 
@@ -203,7 +210,7 @@ static cudaError_t launch_forward(cudaStream_t stream, const struct norm_operand
                 return cudaSuccess;
         if (whole_vectors<T>(of.C, of.y, of.x, of.w, of.b))
                 return launch_norm<T, per_vector<T>, norm>(stream, &of);
-        return launch_norm<T, 1, norm>(stream, &of);
+        return launch_long_rows<T, 1, norm>(stream, &of);
 }
 
 template <typename T>

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Runs test programs and scripts that print TAP, TEST_JOBS (as many as processors) at a time, and those behind --alone one by
-# one: each of these starts several ranks, which wait for each other most of the time where something else computes. Shows each
-# one's count, and every line of those that fail. The last line is "N passed, N failed". A program that dies, or prints no
-# test, counts as a failure.
+# Runs test programs and scripts that print TAP, TEST_JOBS (as many as processors) at a time, and behind all others those behind
+# --ranks, each on one processor of its own: these start several ranks, which wait for each other most of the time where something else
+# computes. Shows each one's count, and every line of those that fail. The last line is "N passed, N failed". A program that dies, or
+# prints no test, counts as a failure.
 export CMOCKA_MESSAGE_OUTPUT=TAP
 # Ranks are on one machine. Open MPI's libraries for network cards each measure the processor's clock for a tenth of a second
 # when they are loaded, and some thousand programs are started.
@@ -24,7 +24,7 @@ run() {
         start=$(date +%s)
         mkdir "$folder/$2.tmp"
         # Two mpiruns that make Open MPI's folder at one time can fail: each test has a place for it of its own.
-        TMPDIR=$folder/$2.tmp timeout "${TEST_TIMEOUT:-3600}" "$test" >"$output" 2>&1 </dev/null
+        TMPDIR=$folder/$2.tmp timeout "${TEST_TIMEOUT:-3600}" "${@:3}" "$test" >"$output" 2>&1 </dev/null
         status=$?
         ok=$(grep -c '^ok ' "$output")
         bad=$(grep -c '^not ok ' "$output")
@@ -45,17 +45,37 @@ run() {
         echo "$ok $bad" >"$folder/$2.count"
 }
 
+# The processors that this may use, one a line.
+processors() {
+        taskset -cp $$ | sed 's/.*: //' | tr ',' '\n' | while IFS=- read -r first last; do seq "$first" "${last:-$first}"; done
+}
+
 jobs=${TEST_JOBS:-$(nproc)}
 index=0
+ranks=
+declare -A on # the processor of a process
 for test in "$@"; do
-        if [ "$test" = --alone ]; then
+        if [ "$test" = --ranks ]; then
                 wait
-                jobs=1
+                ranks=yes
+                mapfile -t free < <(processors | head -n "$jobs")
+                # They share one, and yield it while they wait.
+                export OMPI_MCA_mpi_yield_when_idle=1
                 continue
         fi
         index=$((index + 1))
-        run "$test" $index &
-        [ "$(jobs -rp | wc -l)" -ge "$jobs" ] && wait -n
+        if [ -z "$ranks" ]; then
+                run "$test" $index &
+                [ "$(jobs -rp | wc -l)" -ge "$jobs" ] && wait -n
+                continue
+        fi
+        if [ ${#free[@]} -eq 0 ]; then
+                wait -n -p ended
+                free=("${on[$ended]}")
+        fi
+        run "$test" $index taskset -c "${free[0]}" &
+        on[$!]=${free[0]}
+        free=("${free[@]:1}")
 done
 wait
 # One that left no count, whatever happened to it, has failed.

@@ -7,8 +7,8 @@ TEST_LINK = $(if $(V),,@)mkdir -p $(@D); $(if $(V),,printf '  %-6s%s\n' link $@;
 include $(wildcard tests/mk/*.mk)
 TEST_BINARIES = $(TESTS:%=$(BUILD)/tests/%)
 
-# What these do is mostly done by ranks that wait for each other: beside other tests they take three times as long.
-RANKS_TESTS := $(patsubst %,tests/cli/%.py,shards context zero experts equivalence offload virtual_stages overlap sharded_experts net_link weights resume restarts logical)
+# What these do is mostly done by ranks that wait for each other: beside other tests they take up to six times as long. The longest first.
+RANKS_TESTS := $(patsubst %,tests/cli/%.py,zero shards context offload experts equivalence overlap resume restarts sharded_experts virtual_stages weights net_link logical)
 
 ifneq ($(wildcard $(RANKS_TESTS)),$(RANKS_TESTS))
 $(error a name in RANKS_TESTS is no test's)
@@ -24,7 +24,7 @@ SCRIPTS_RUN = $(if $(SHARE),$(or $(shell printf '%s\n' $(sort $(SCRIPT_TESTS)) |
 run-tests: $(BINARIES) $(PLUGINS) $(TEST_BINARIES) $(BUILD)/tests/slices
 	@RANVIER_BIN=$(abspath $(BUILD)/bin) $(BUILD)/tests/slices tests/run.sh $(filter $(LONG_TESTS),$(TEST_BINARIES) $(SCRIPTS_RUN)) \
 		$(filter-out $(LONG_TESTS) $(RANKS_TESTS),$(TEST_BINARIES) $(SCRIPTS_RUN)) \
-		--alone $(filter $(RANKS_TESTS),$(SCRIPTS_RUN))
+		--ranks $(filter $(RANKS_TESTS),$(SCRIPTS_RUN))
 $(BUILD)/tests/slices: $(call obj,tests/slices.c)
 	$(LINK)
 

@@ -8,7 +8,7 @@ emulated_includes := -Itests/emulated -I.
 emulated_checks := $(if $(SAN),-DEMULATED_SAN,-fsanitize=kernel-address$(comma)alignment -fno-sanitize-recover=alignment \
                    --param asan-instrumentation-with-call-threshold=0 --param asan-stack=0 --param asan-globals=0)
 # Optimised no further, kernels with their checks run a tenth slower and are compiled in half the time.
-emulated_kernel_opt = $(if $(SAN),$(OPT),-O1 -g)
+emulated_kernel_opt = $(if $(SAN),$(OPT),-O1 -g1)
 EMULATED_CXXFLAGS = -std=c++17 $(emulated_includes) -fPIC -fno-math-errno -fno-strict-aliasing -pthread -MMD -MP
 emulated_cuda := $(patsubst %,$(EMULATED)/%.o,$(wildcard runtime/device/cuda/*.cu))
 emulated_host := $(patsubst %.c,$(EMULATED)/%.o,$(wildcard runtime/device/cuda/*.c))

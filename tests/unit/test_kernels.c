@@ -1262,6 +1262,22 @@ static void softmax_is_causal_and_survives_large_scores(void **state)
         }
 }
 
+/* A sum of products, and of their sizes. */
+struct sum {
+        double value, size;
+};
+
+static struct sum sum_of_products(const real *a, const real *b, int64_t count)
+{
+        struct sum sum = {0, 0};
+        for (int64_t i = 0; i < count; i++) {
+                const double term = (double)a[i] * (double)b[i];
+                sum.value += term;
+                sum.size += fabs(term);
+        }
+        return sum;
+}
+
 static void check_softmax_backward(struct device *device, uint64_t *random, int64_t batch, int64_t T)
 {
         const double scale = 0.37;
@@ -1279,18 +1295,14 @@ static void check_softmax_backward(struct device *device, uint64_t *random, int6
         for (int64_t row = 0; row < batch * T; row++) {
                 const real *x = before + row * T, *y = p + row * T;
                 const int64_t t = row % T;
-                double sum = 0, size = 0;
-                for (int64_t j = 0; j <= t; j++) {
-                        sum += (double)x[j] * (double)y[j];
-                        size += fabs((double)x[j] * (double)y[j]);
-                }
+                const struct sum sum = sum_of_products(x, y, t + 1);
                 for (int64_t j = 0; j < T; j++) {
                         if (j > t) {
                                 assert_true(dp[row * T + j] == 0);
                                 continue;
                         }
-                        const double expected = scale * (double)y[j] * ((double)x[j] - sum);
-                        const double bound = scale * fabs((double)y[j]) * (fabs((double)x[j]) + size);
+                        const double expected = scale * (double)y[j] * ((double)x[j] - sum.value);
+                        const double bound = scale * fabs((double)y[j]) * (fabs((double)x[j]) + sum.size);
                         assert_stored(device, dp[row * T + j], expected, (double)(t + 6) * u * bound, "ds",
                                       row * T + j);
                 }
@@ -1346,14 +1358,9 @@ static int64_t p_at(const struct attention_case *a, int64_t head, int64_t t, int
 static double score(const struct attention_case *a, int64_t head, int64_t t, int64_t j, double *bound)
 {
         const real *q = a->qkv + qkv_at(a, head, t, 0), *k = a->qkv + qkv_at(a, head, j, 1);
-        double sum = 0, size = 0;
-        for (int64_t c = 0; c < a->hs; c++) {
-                const double term = (double)q[c] * (double)k[c];
-                sum += term;
-                size += fabs(term);
-        }
-        *bound = (double)(a->hs + 4) * u * a->scale * size;
-        return a->scale * sum;
+        const struct sum sum = sum_of_products(q, k, a->hs);
+        *bound = (double)(a->hs + 4) * u * a->scale * sum.size;
+        return a->scale * sum.value;
 }
 
 /* p's row of a query; returns lse, and the largest bound of a score's error. */
@@ -1478,22 +1485,6 @@ static void attention_forward(const struct device *device, struct attention_case
                         a->y[y_at(a, head, t) + c] = rounded(device, (real)y[c]);
         }
         free(y);
-}
-
-/* A sum of products, and of their sizes. */
-struct sum {
-        double value, size;
-};
-
-static struct sum sum_of_products(const real *a, const real *b, int64_t count)
-{
-        struct sum sum = {0, 0};
-        for (int64_t i = 0; i < count; i++) {
-                const double term = (double)a[i] * (double)b[i];
-                sum.value += term;
-                sum.size += fabs(term);
-        }
-        return sum;
 }
 
 /* ds of a query and a key, and the bound of its error: that of p, those of dp and of `dy_y`, the row's sum of

@@ -60,6 +60,7 @@ if [ -z "$rows" ]; then
         result "README.md has every kernel in its table # skipped: not built for sm_90"
         exit
 fi
-missing=$(while read -r kernel; do grep -qF "| \`$kernel\` |" "$sources/README.md" || echo "$kernel"; done <<<"$rows")
-[ -z "$missing" ]
-result "README.md has every kernel of the build for sm_90 in its table" || echo "$missing"
+listed=$(sed -n '/^| kernel | registers |/,/^$/s/^| `\([^`]*\)`.*/\1/p' "$sources/README.md")
+differing=$(diff <(sort <<<"$listed") <(sort <<<"$rows"))
+[ -z "$differing" ]
+result "README.md has every kernel of the build for sm_90 in its table, and no other" || echo "$differing"

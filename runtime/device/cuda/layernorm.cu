@@ -96,10 +96,11 @@ static __device__ __forceinline__ float rstd_of(float squares, int64_t C, float 
         return 1 / sqrtf(squares / (float)C + epsilon);
 }
 
-/* For rows of at most `count` blockDim.x accesses of W elements. */
-template <typename T, int W, enum norm norm, int count>
+/* For rows of whole vectors, at most `count` blockDim.x of them. */
+template <typename T, enum norm norm, int count>
 static __global__ void __launch_bounds__(HELD_THREADS) norm_held(struct norm_operands<T> of)
 {
+        constexpr int W = per_vector<T>;
         __shared__ float shared[WARP];
         const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
         if (row >= of.N)
@@ -156,18 +157,19 @@ static __global__ void __launch_bounds__(MAX_THREADS) norm_long(struct norm_oper
                 store_normalised<T, W, norm>(of, row, c, load<W>(x + c), mean, rstd);
 }
 
-template <typename T, int W, enum norm norm, int count>
+template <typename T, enum norm norm, int count>
 static void launch_rows_of_warps(cudaStream_t stream, const struct norm_operands<T> *of)
 {
-        CUDA_LAUNCH((norm_held<T, W, norm, count>), dim3((unsigned)ceil_div(of->N, ROWS_A_BLOCK)),
+        CUDA_LAUNCH((norm_held<T, norm, count>), dim3((unsigned)ceil_div(of->N, ROWS_A_BLOCK)),
                     dim3(WARP, ROWS_A_BLOCK), 0, stream, *of);
 }
 
-template <typename T, int W, enum norm norm, int count>
+template <typename T, enum norm norm, int count>
 static void launch_rows_of_blocks(cudaStream_t stream, const struct norm_operands<T> *of)
 {
-        CUDA_LAUNCH((norm_held<T, W, norm, count>), dim3((unsigned)of->N),
-                    dim3(whole_warps(ceil_div(of->C / W, HELD / 2), HELD_THREADS)), 0, stream, *of);
+        CUDA_LAUNCH((norm_held<T, norm, count>), dim3((unsigned)of->N),
+                    dim3(whole_warps(ceil_div(of->C / per_vector<T>, HELD / 2), HELD_THREADS)), 0, stream,
+                    *of);
 }
 
 template <typename T, int W, enum norm norm>
@@ -178,28 +180,28 @@ static cudaError_t launch_long_rows(cudaStream_t stream, const struct norm_opera
         return cudaGetLastError();
 }
 
-template <typename T, int W, enum norm norm>
-static cudaError_t launch_norm(cudaStream_t stream, const struct norm_operands<T> *of)
+template <typename T, enum norm norm>
+static cudaError_t launch_vectors(cudaStream_t stream, const struct norm_operands<T> *of)
 {
-        const int64_t accesses = of->C / W;
+        const int64_t accesses = of->C / per_vector<T>;
         if (accesses <= WARP)
-                launch_rows_of_warps<T, W, norm, 1>(stream, of);
+                launch_rows_of_warps<T, norm, 1>(stream, of);
         else if (accesses <= WARP * 2)
-                launch_rows_of_warps<T, W, norm, 2>(stream, of);
+                launch_rows_of_warps<T, norm, 2>(stream, of);
         else if (accesses <= WARP * 3)
-                launch_rows_of_warps<T, W, norm, 3>(stream, of);
+                launch_rows_of_warps<T, norm, 3>(stream, of);
         else if (accesses <= WARP * 4)
-                launch_rows_of_warps<T, W, norm, 4>(stream, of);
+                launch_rows_of_warps<T, norm, 4>(stream, of);
         else if (accesses <= WARP * 6)
-                launch_rows_of_warps<T, W, norm, 6>(stream, of);
+                launch_rows_of_warps<T, norm, 6>(stream, of);
         else if (accesses <= WARP * HELD)
-                launch_rows_of_warps<T, W, norm, HELD>(stream, of);
+                launch_rows_of_warps<T, norm, HELD>(stream, of);
         else if (accesses <= HELD_THREADS * HELD / 2)
-                launch_rows_of_blocks<T, W, norm, HELD / 2>(stream, of);
+                launch_rows_of_blocks<T, norm, HELD / 2>(stream, of);
         else if (accesses <= HELD_THREADS * HELD)
-                launch_rows_of_blocks<T, W, norm, HELD>(stream, of);
+                launch_rows_of_blocks<T, norm, HELD>(stream, of);
         else
-                return launch_long_rows<T, W, norm>(stream, of);
+                return launch_long_rows<T, per_vector<T>, norm>(stream, of);
         return cudaGetLastError();
 }
 
@@ -209,7 +211,7 @@ static cudaError_t launch_forward(cudaStream_t stream, const struct norm_operand
         if (of.N == 0 || of.C == 0)
                 return cudaSuccess;
         if (whole_vectors<T>(of.C, of.y, of.x, of.w, of.b))
-                return launch_norm<T, per_vector<T>, norm>(stream, &of);
+                return launch_vectors<T, norm>(stream, &of);
         return launch_long_rows<T, 1, norm>(stream, &of);
 }
 

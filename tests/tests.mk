@@ -1,3 +1,6 @@
+# Of a list of names all; with SHARE=2/3 the second, the fifth, the eighth ... of them, by their names.
+share = $(if $(SHARE),$(or $(shell printf '%s\n' $(sort $(1)) | awk -v share=$(SHARE) 'BEGIN { if (split(share, of, "/") != 2 || of[1] < 1 || of[1] + 0 > of[2] + 0) exit } NR % of[2] == of[1] % of[2]'),$(error SHARE=$(SHARE): which one of how many, as 1/2, was expected)),$(1))
+
 # Test binaries and scripts; each room lists its own in tests/mk/.
 TESTS :=
 SCRIPT_TESTS :=
@@ -18,7 +21,7 @@ endif
 LONG_TESTS := $(BUILD)/tests/test_conformance $(BUILD)/tests/test_interleavings $(patsubst %,tests/cli/%,cuda_emulated.py commands.py bad_input.py pytorch.py calibrate.sh)
 
 # SHARE=2/3: of the scripts, by their names, the second, the fifth, the eighth ... alone; of the programs all.
-SCRIPTS_RUN = $(if $(SHARE),$(or $(shell printf '%s\n' $(sort $(SCRIPT_TESTS)) | awk -v share=$(SHARE) 'BEGIN { if (split(share, of, "/") != 2 || of[1] < 1 || of[1] + 0 > of[2] + 0) exit } NR % of[2] == of[1] % of[2]'),$(error SHARE=$(SHARE): which one of how many, as 1/2, was expected)),$(SCRIPT_TESTS))
+SCRIPTS_RUN = $(call share,$(SCRIPT_TESTS))
 
 # Runs every test, prints each one's count and, last, "N passed, N failed".
 run-tests: $(BINARIES) $(PLUGINS) $(TEST_BINARIES) $(BUILD)/tests/slices

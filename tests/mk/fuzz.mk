@@ -1,6 +1,7 @@
 # Every reader against inputs that nobody checked (docs/fuzzing.md). With libFuzzer, in a build of its own:
-# make fuzz [FUZZ_SECONDS=60] [FUZZ_RUNS=1000000] [FUZZ_TARGETS="model trace"]; and as a test, what was found before.
+# make fuzz [FUZZ_SECONDS=60] [FUZZ_RUNS=1000000] [FUZZ_TARGETS="model trace"] [SHARE=1/4]; and as a test, what was found before.
 FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= $(shell sed '/^#/d; s/|.*//' tests/fuzz/targets)
 FUZZ_ENTRANCES := tests/fuzz/libfuzzer.c tests/fuzz/replay.c
 fuzzed := $(filter-out $(FUZZ_ENTRANCES),$(wildcard tests/fuzz/*.c)) $(wildcard runtime/checkpoint/*.c) runtime/data/data.c \
 	calibrate/import.c runtime/device/cuda/choices.c
@@ -23,5 +24,5 @@ fuzz:
 	@tests/fuzz/run.sh check $(FUZZ_CLANG)
 	@$(MAKE) --no-print-directory $(JOBS) BUILD=build/fuzz CC='$(FUZZ_CLANG)' CXX='$(subst clang,clang++,$(FUZZ_CLANG))' SAN=1 CUDA=0 \
 		CFLAGS='$(FUZZ_FLAGS) -DFP16_PORTABLE' CXXFLAGS='$(FUZZ_FLAGS) -fno-sanitize=vptr,function' build/fuzz/tests/fuzz
-	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_RUNS=$(FUZZ_RUNS) tests/fuzz/run.sh build/fuzz $(FUZZ_TARGETS)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_RUNS=$(FUZZ_RUNS) tests/fuzz/run.sh build/fuzz $(call share,$(FUZZ_TARGETS))
 .PHONY: fuzz
